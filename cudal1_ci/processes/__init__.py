@@ -22,16 +22,18 @@ ExecutorName = Literal["local", "container"]
 
 
 class Worker(Protocol):
-    """A process, or a container of them, that answers."""
+    """A process, or a container of processes, that answers requests."""
 
     @property
     def pid(self) -> int:
-        """Of the ancestor of all of its processes, on this machine."""
+        """Return the process ID, on this machine, of the ancestor of all processes of the
+        worker."""
         ...
 
     @property
     def software(self) -> dict[str, str]:
-        """What it runs in, beyond what it can say of itself: belongs to the Device."""
+        """Return what the worker runs in and cannot find out itself. It becomes part of the
+        Device."""
         ...
 
     def ask(self, request: Asks[R], timeout_s: float) -> R:
@@ -40,16 +42,17 @@ class Worker(Protocol):
 
 
 class Executor(Protocol):
-    """Where workers are started."""
+    """A place where workers are started."""
 
     @property
     def has_disk(self) -> bool:
-        """Whether the folders of this machine are the workers', so that what they build lasts, and
-        the locks of its devices are theirs too."""
+        """Return whether workers use the folders and device locks of this machine. Then builds
+        last."""
         ...
 
     def start(self, role: str, *, num_threads: int, device: str) -> AbstractContextManager[Worker]:
-        """A worker that runs inside of a `with`; entering it may raise a CudaL1Error."""
+        """Return a worker that runs inside a `with`. Entering the `with` may raise a
+        CudaL1Error."""
         ...
 
 
@@ -57,8 +60,8 @@ EXECUTORS: dict[ExecutorName, Callable[[ContainerConfig, str, tuple[Path, ...]],
     "local": lambda _, python, __: Local(python),
     "container": lambda config, _, checkouts: Container(config, checkouts),
 }
-"""By the name in the configuration; made of the container's settings, the project's interpreter and
-the checkouts that programs are read from."""
+"""Executors by their name in the configuration. Each is made from the container's settings, the
+project's interpreter and the checkouts that programs are read from."""
 
 __all__ = [
     "EXECUTORS",

@@ -1,13 +1,15 @@
-"""Workers in containers of Docker or Podman: `podman run`, and a socket.
+"""Start workers in containers of Docker or Podman, and talk to them over a socket.
 
-The whole worker runs in one container: no network, nothing to write but a folder in memory, the
-checkouts read-only at the paths that they have outside, one GPU, limits of memory and processes.
-The image brings the interpreter and torch. Runners are confined inside of it as they are without
-it, and what the kernel does not grant there is reported. docs/security.md weighs it.
+The whole worker runs in one container. The container has no network and one GPU, and its memory and
+its number of processes are limited. It can write only to a folder in memory. The checkouts are
+read-only, at the paths that they have outside.
+The image provides the interpreter and torch. Runners are confined inside the container as they are
+without it. The worker reports what the kernel does not grant there. docs/security.md discusses the
+consequences.
 
-The worker comes to a socket in a private folder, since no descriptor passes through an engine. When
-the host ends, in whatever way, the socket closes, the worker ends, and the engine removes the
-container. Not covered: rootless Docker, and a daemon on another machine.
+The worker connects to a socket in a private folder, because no descriptor passes through an engine.
+When the host ends, the socket closes, the worker ends, and the engine removes the container.
+Not covered: rootless Docker, and a daemon on another machine.
 """
 
 from __future__ import annotations
@@ -38,33 +40,34 @@ R = TypeVar("R")
 
 CHANNEL = Path("/cudal1-ci/channel")
 SCRATCH = Path("/cudal1-ci/scratch")
-"""The only place that can be written, in memory: what the programs of a session compile."""
+"""The only writable folder. It is in memory and holds what the programs of a session compile."""
 MEMORY_SHARE = 0.8
-"""Of the machine's; a worker that takes more is ended, and not a neighbor of the container."""
+"""Share of the machine's memory. A worker that takes more is ended, which protects other
+processes."""
 START_S = 180.0
-"""To the worker's first word. An image's layers and torch may come from a cold disk."""
+"""Seconds until the worker connects. The image's layers and torch may come from a cold disk."""
 ANSWER_S = 60.0
 REMOVAL_S = 10.0
 
 
 class ContainerConfig(Record, frozen=True, kw_only=True):
-    """Which container a worker runs in."""
+    """Describe the container that a worker runs in."""
 
     image: str | None = None
     """An image that is on this machine and whose Python has torch."""
     python: str = "python3"
-    """Interpreter of the image."""
+    """The image's interpreter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """Podman or Docker, which has answered, and the image."""
+    """A working Podman or Docker, with the image."""
 
     path: str
     version: str
     """`podman 4.3.1`"""
     image_id: str
-    """The digest of the image's configuration."""
+    """Digest of the image's configuration."""
 
 
 def find_engine(config: ContainerConfig) -> Engine:
@@ -81,7 +84,7 @@ def find_engine(config: ContainerConfig) -> Engine:
     said = "neither podman nor docker is installed here: `apt-get install podman`"
     for name in ("podman", "docker"):
         path = shutil.which(name)
-        if path is None or not path.startswith("/"):  # PATH may name the folder that is judged
+        if path is None or not path.startswith("/"):  # PATH may name the folder that is verified
             continue
         words = re.search(r"(docker|podman) version v?([\w.+~-]+)", ask(path, "--version"), re.I)
         found = ask(path, "image", "inspect", "--format", "{{.Id}}", config.image)
@@ -90,11 +93,11 @@ def find_engine(config: ContainerConfig) -> Engine:
             version = f"{words[1].lower()} {words[2]}"
             return Engine(path=path, version=version, image_id=digest[0])
         said = f"{name}: {found.strip()} (none is pulled: `{name} pull {config.image}`)"
-    raise UnsupportedError(f"`executor`: {said}; or judge without a container: --executor local")
+    raise UnsupportedError(f"`executor`: {said}; or verify without a container: --executor local")
 
 
 def ask(path: str, *words: str) -> str:
-    """Run a command of the engine to its end, and return what it printed."""
+    """Run a command of the engine to its end and return its output."""
     try:
         done = subprocess.run(
             [path, *words],
@@ -113,20 +116,20 @@ def ask(path: str, *words: str) -> str:
 
 @dataclass(frozen=True)
 class Container:
-    """Starts workers in containers."""
+    """Start workers in containers."""
 
     config: ContainerConfig
     checkouts: tuple[Path, ...] = field(default=())
-    """What programs are read from."""
+    """Folders that programs are read from."""
     has_disk = False
 
     def start(self, role: str, *, num_threads: int, device: str) -> ContainedWorker:
-        """Return a worker that runs inside of a `with`."""
+        """Return a worker that runs inside a `with`."""
         return ContainedWorker(role, self, num_threads=num_threads, device=device)
 
 
 class ContainedWorker:
-    """One worker and its container, which ends with the `with` or with this process."""
+    """A worker and its container. The container ends with the `with` or with this process."""
 
     def __init__(self, role: str, container: Container, *, num_threads: int, device: str):
         self.role = role
@@ -137,7 +140,7 @@ class ContainedWorker:
         self.software: dict[str, str] = {}
         """The engine and the image."""
         self.pid = 0
-        """Of the worker, as this machine counts."""
+        """Process ID of the worker on this machine."""
 
     def __enter__(self) -> Self:
         config = self.container.config
@@ -174,7 +177,8 @@ class ContainedWorker:
         return self
 
     def _accepted(self, listener: socket.socket) -> socket.socket:
-        """Return the worker's end. Raises: UnsupportedError where the container has ended."""
+        """Return the worker's end of the socket. Raises: UnsupportedError where the container
+        has ended."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
@@ -191,10 +195,10 @@ class ContainedWorker:
         memory = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MEMORY_SHARE)
         environment = environment_inside(os.environ, self.num_threads)
         is_rootless = is_podman and os.geteuid() != 0
-        # The engines' profiles forbid the namespaces that keep runners from one another; each
-        # runner has a list of system calls of its own.
+        # The engines' profiles forbid the namespaces that isolate runners from each other. Each
+        # runner has its own list of system calls.
         unconfined = ["seccomp=unconfined", "apparmor=unconfined", "label=disable"]
-        if os.geteuid() != 0:  # root may write to parts of /proc, which therefore stay covered
+        if os.geteuid() != 0:  # root may write to parts of /proc, so they stay covered
             unconfined.append("unmask=ALL" if is_podman else "systempaths=unconfined")
         mounts = [bound(private, CHANNEL), bound(SANDBOXED, SANDBOXED)]
         for checkout in self.container.checkouts:
@@ -205,7 +209,8 @@ class ContainedWorker:
             *(f"--memory={memory}", f"--memory-swap={memory}", "--shm-size=1g"),
             *(word for it in ("no-new-privileges", *unconfined) for word in ("--security-opt", it)),
             *("--user", f"{os.geteuid()}:{os.getegid()}"),
-            # Without it root gets no user namespace, which keeps runners from one another.
+            # Without this capability root gets no user namespace, which isolates runners from each
+            # other.
             *(["--cap-add=SETFCAP"] if os.geteuid() == 0 else []),
             *(["--userns=keep-id"] if is_rootless else []),
             *(["--http-proxy=false"] if is_podman else []),
@@ -226,7 +231,7 @@ class ContainedWorker:
         self._remove()
 
     def _remove(self) -> None:
-        """Leave no container, and no process of the engine's command."""
+        """Remove the container and the process of the engine's command."""
         if self.process.poll() is None:
             ask(self.engine.path, "rm", "--force", "--volumes", self.name)
             self.process.kill()
@@ -238,7 +243,7 @@ class ContainedWorker:
         return self.conversation.ask(request, timeout_s)
 
     def _ending(self) -> str:
-        """Say how the worker ended, with the last lines of its log."""
+        """Describe how the worker ended, with the last lines of its log."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(REMOVAL_S)
         code = self.process.poll()
@@ -253,8 +258,11 @@ class ContainedWorker:
 
 
 def mounts_of(checkout: Path) -> Iterator[str]:
-    """Show a checkout, by both of its paths where links lead to it, without what it hides at its
-    top: `.git` may hold the token that fetched it, `.env` a password."""
+    """Yield the mounts that show a checkout, without what must stay hidden at its top.
+
+    A checkout reached through links is mounted at both of its paths. Hidden are `.git`, which may
+    hold the token that fetched it, and `.env`, which may hold a password.
+    """
     for root in dict.fromkeys((checkout, checkout.resolve())):
         yield bound(root, root)
         for entry in sorted(root.glob(".*")):
@@ -265,18 +273,18 @@ def mounts_of(checkout: Path) -> Iterator[str]:
 
 
 def bound(source: Path, target: Path) -> str:
-    """Return the `--mount` of a place of this machine, which cannot be written through it."""
+    """Return the `--mount` option that shows a path of this machine read-only."""
     return f"type=bind,{quoted(f'source={source}')},{quoted(f'target={target}')},readonly"
 
 
 def quoted(field: str) -> str:
-    """Return a field as the engines read it: one with a comma or a quote stands in quotes."""
+    """Return a field as the engines read it: quoted where it has a comma or a quote."""
     return '"{}"'.format(field.replace('"', '""')) if set(field) & set(',"\n') else field
 
 
 def environment_inside(environ: Mapping[str, str], num_threads: int) -> dict[str, str]:
-    """Return what a worker may know of the host's environment, but for places, which mean nothing
-    in an image. Proxies of a client's configuration may hold passwords."""
+    """Return the part of the host's environment that a worker may see. Paths are left out,
+    because they mean nothing in an image. Proxies are left out, because they may hold passwords."""
     kept = scrubbed_environment(environ, SCRATCH, num_threads)
     names = [f"{kind}_proxy" for kind in ("http", "https", "ftp", "no", "all")]
     return {

@@ -1,6 +1,6 @@
-"""One request and its reply at a time, over a channel to a worker.
+"""Exchange one request and its reply at a time over a channel to a worker.
 
-Knows nothing of what is said, nor of how the process at the other end was started.
+This module knows neither the content of messages nor how the other process was started.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_REPLY_BYTES = 256 * 2**20
 
 
 class Conversation:
-    """With a worker of that role; `ending` says why it is gone, once it is."""
+    """A conversation with a worker of a role. Once the worker has ended, `ending` says why."""
 
     def __init__(self, end: socket.socket, role: str, ending: Callable[[], str]):
         self.channel = Channel(end, MAX_REPLY_BYTES)
@@ -30,8 +30,8 @@ class Conversation:
         self.ending = ending
 
     def ask(self, request: Asks[R], timeout_s: float) -> R:
-        """Send a request and wait for its reply. A worker that was given a turn may say before that
-        it waits for the device, and later that it does so no more: that time does not count.
+        """Send a request and wait for its reply. A worker may report that it waits for the device;
+        the time until it reports the end of the wait does not count.
 
         Raises:
             WorkerError: The worker is gone, did not answer in time, or answered something else.
@@ -62,12 +62,12 @@ class Conversation:
         return found
 
     def _received(self, form: Form[R], timeout_s: float | None) -> R:
-        """What comes next; descriptors that came along are not wanted."""
+        """Return the next message. Descriptors that come with it are closed."""
         message, unwanted = self.channel.receive(form, timeout_s)
         for fd in unwanted:
             os.close(fd)
         return message
 
     def close(self) -> None:
-        """Hang up: the worker ends."""
+        """Close the channel, so that the worker ends."""
         self.channel.close()

@@ -1,11 +1,11 @@
-"""Until when a thread waits for a device that somebody else has.
+"""Limit how long a thread waits for a device that another process holds.
 
     with patient_until(bench.is_over):
         session.evaluate(problem, candidate)     # GaveUp, where it waits and the run is over
 
-Cuts nothing but the waiting, whether this process waits for the lock or a judge does and says so:
-what has the device is judged to its end. Of the thread that says it alone: builds ahead of their
-turn, and judges of another machine, wait as long as they must.
+Only the waiting ends early, whether this process or a verifier waits for the lock. A candidate that
+has the device is verified to the end. The limit holds for the calling thread alone. Builds ahead,
+and verifiers on another machine, wait as long as they must.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 POLL_S = 0.25
-"""Between two looks whether it is over. Nobody gives up sooner, so that a wait that is none, as a
-judge tells of each time that it takes the device, costs nothing."""
+"""Seconds between two checks whether the time is over. No wait ends sooner. A verifier reports
+every time that it takes the device, so a wait of no length must cost nothing."""
 
 _is_over: ContextVar[Callable[[], bool] | None] = ContextVar("is_over", default=None)
 
 
 class GaveUp(Exception):
-    """The device was waited for until the run was over."""
+    """The run was over before the device was free."""
 
 
 @contextmanager
 def patient_until(is_over: Callable[[], bool]) -> Iterator[None]:
-    """Within it this thread gives up a wait once it `is_over`, which is asked while it waits."""
+    """Let this thread give up a wait once `is_over()` returns True. It is called during the
+    wait."""
     token = _is_over.set(is_over)
     try:
         yield
@@ -36,15 +37,15 @@ def patient_until(is_over: Callable[[], bool]) -> Iterator[None]:
 
 
 def is_patient_for_ever() -> bool:
-    """Whether nothing ends a wait of this thread."""
+    """Return whether nothing ends a wait of this thread."""
     return _is_over.get() is None
 
 
 def until(is_there: Callable[[float], bool]) -> None:
-    """Wait until it is there; it is given the seconds that it may take to find out.
+    """Wait until the given check returns True. Its argument is the seconds that it may take.
 
     Raises:
-        GaveUp: It was not, and it is over.
+        GaveUp: It returned False, and the time is over.
     """
     is_over = _is_over.get()
     while not is_there(POLL_S):

@@ -1,6 +1,6 @@
-"""What of this process's environment other processes may know. Pure.
+"""Select the variables of this process's environment that other processes may see. Pure.
 
-listed(os.environ)             only names that a worker needs: for code that nobody has read
+listed(os.environ)             only names that a worker needs: for code that no person has read
 without_secrets(os.environ)    all but what a job is given: for the project's own commands
 """
 
@@ -25,12 +25,12 @@ KEPT = (
 KEPT_PREFIXES = ("CUDA", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "KMP_")
 SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH")
 JOB_PREFIXES = ("ACTIONS_", "GITHUB_", "GH_", "GIT_", "INPUT_", "RUNNER_")
-"""GITHUB_ENV, GITHUB_PATH, GITHUB_OUTPUT and GITHUB_STATE are files that speak to later steps,
-ACTIONS_* speaks to the service, INPUT_* may hold a token, GIT_* may hold a header with one."""
+"""GITHUB_ENV, GITHUB_PATH, GITHUB_OUTPUT and GITHUB_STATE are files that later steps read.
+ACTIONS_* gives access to the service. INPUT_* may hold a token, GIT_* a header with one."""
 
 
 def sounds_secret(name: str) -> bool:
-    """Whether a variable of this name may hold a secret."""
+    """Return whether a variable of this name may hold a secret."""
     return any(word in name.upper() for word in SECRET_WORDS)
 
 
@@ -39,7 +39,7 @@ def listed(
     names: tuple[str, ...] = (),
     prefixes: tuple[str, ...] = (),
 ) -> dict[str, str]:
-    """The names that every worker needs and these, of which none sounds secret."""
+    """Return the variables that every worker needs and the named ones, without possible secrets."""
     return {
         name: value
         for name, value in environment.items()
@@ -49,7 +49,7 @@ def listed(
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """All but what a job's steps are given, and what sounds secret."""
+    """Return all variables but those of a job's steps and possible secrets."""
     return {
         name: value
         for name, value in environment.items()

@@ -1,4 +1,4 @@
-"""Which GPU a device name means, by the name that the driver has for it."""
+"""Find the driver's name of the GPU that a device name means."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cudal1_ci.errors import UnsupportedError
 
 
 def gpu_uuid(device: str, environ: Mapping[str, str]) -> str | None:
-    """`GPU-...` (or `MIG-...`) of the GPU that a worker on this machine would take; None for the
-    processor, which `auto` is where there is no GPU.
+    """Return `GPU-...` (or `MIG-...`) of the GPU that a worker on this machine would use. Return
+    None for the processor, which `auto` means where there is no GPU.
 
     Raises:
         UnsupportedError: The named GPU is not there.

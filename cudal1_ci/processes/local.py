@@ -1,8 +1,8 @@
-"""Workers as child processes of this machine.
+"""Start workers as child processes of this machine.
 
-A worker runs in the user's own interpreter, in a process group of its own, with an environment
-from which everything but the listed names is gone, and talks over one socket. Its stdout and
-stderr are a log. When the host ends in whatever way, the socket closes and the worker ends too.
+A worker runs in the user's own interpreter and in its own process group. Its environment has only
+the listed names. It talks over one socket; its stdout and stderr are a log. When the host ends, the
+socket closes and the worker ends too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SANDBOXED = Path(__file__).resolve().parent.parent / "sandboxed"
 MAX_LOG_CHARS = 4000
 
 WORKER_NAME = "cudal1_sandboxed"
-"""In the command line of every worker, where other sessions of this tool know it by."""
+"""Part of every worker's command line. Other sessions of this tool recognize workers by it."""
 
 BOOTSTRAP = """\
 import sys
@@ -46,30 +46,33 @@ spec.loader.exec_module(package)
 from cudal1_sandboxed.start import main
 main(sys.argv[2:], sys.orig_argv[1:-4])
 """
-"""Loads the worker's folder as a package of its own: neither this tool nor its dependencies become
-importable for the user's code, and need not be installed in its interpreter. Nor does the working
-folder, which `-c` puts first; `-P` would leave it out too, but Python 3.10 does not know it."""
+"""Loads the worker's folder as a package of its own. Neither this tool nor its dependencies
+become importable for the user's code, and its interpreter does not need them. The working
+folder, which `-c` puts first, is removed from the path. `-P` would do the same, but Python 3.10
+lacks it."""
 
 STEADY_ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
 }
-"""glibc keeps freed memory instead of giving it back to the kernel at each call. Otherwise whether
-a large output is paged in anew is a matter of luck that lasts for the life of a process."""
+"""Makes glibc keep freed memory instead of returning it to the kernel at each call. Otherwise a
+large output may be paged in again at each call, by chance and for the life of a process."""
 
 COMPILES_ALONE = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-"""A program that compiles does so in its own process. Inductor's other processes, as many as there
-are cores, would run beside what is timed; and of a runner on an H200 they found no GPU ("Could not
-find an active GPU backend"), which fails whoever compiles for longer than they take to start."""
+"""A program compiles in its own process. Inductor would start as many processes as there are
+cores, next to what is timed. Started from a runner on an H200 they found no GPU ("Could not find
+an active GPU backend"). A program fails that compiles for longer than they take to start."""
 
 
 def scrubbed_environment(
     environment: Mapping[str, str], home: Path, num_threads: int, gpu_index: str | None = ""
 ) -> dict[str, str]:
-    """What a worker may know of the host's environment: listed names, and nothing whose name
-    sounds like a secret. Of several GPUs it sees the one of that index, the first by default, and
-    none with None."""
+    """Return the part of the host's environment that a worker may see.
+
+    It has the listed names without possible secrets. Of several GPUs it shows the one of the index:
+    the first by default, and none with None.
+    """
     visible = environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if gpu_index is None:
         gpu = ""
@@ -97,18 +100,18 @@ def scrubbed_environment(
 
 @dataclass(frozen=True)
 class Local:
-    """Starts workers in an interpreter of this machine."""
+    """Start workers in an interpreter of this machine."""
 
     python: str = sys.executable
     has_disk = True
 
     def start(self, role: str, *, num_threads: int, device: str) -> Worker:
-        """A worker that runs inside of a `with`."""
+        """Return a worker that runs inside a `with`."""
         return Worker(role, python=self.python, num_threads=num_threads, device=device)
 
 
 class Worker:
-    """One worker process, killed with its group at the end of the `with`."""
+    """A worker process. The end of the `with` kills it and its process group."""
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class Worker:
         self.num_threads = num_threads
         self.device = device
         self.software: dict[str, str] = {}
-        """Beyond what the worker says of itself."""
+        """Versions that the worker cannot find out itself."""
 
     def __enter__(self) -> Self:
         self.scratch = tempfile.TemporaryDirectory(prefix="cudal1-ci-", ignore_cleanup_errors=True)
@@ -140,7 +143,7 @@ class Worker:
             kind,
         ]
         with theirs, self.log_path.open("wb") as log:
-            # Open from the start, as a worker that ends of an error removes its folder.
+            # The log is opened here, because a worker that ends with an error removes its folder.
             self.log = self.log_path.open("rb")
             try:
                 self.process = subprocess.Popen(
@@ -166,7 +169,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process; what it starts descends from it."""
+        """Return the ID of the process. All that it starts descends from it."""
         return self.process.pid
 
     def __exit__(
@@ -189,7 +192,7 @@ class Worker:
         return self.conversation.ask(request, timeout_s)
 
     def _ending(self) -> str:
-        """How the worker ended, with the last lines of its log."""
+        """Describe how the worker ended, with the last lines of its log."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
         code = self.process.poll()
@@ -200,10 +203,10 @@ class Worker:
         return text + ("".join(f"\n  {line}" for line in tail))
 
     def log_tail(self) -> str:
-        """The last that the worker printed."""
+        """Return the end of the worker's output."""
         try:
             self.log.seek(0)
             data = self.log.read()[-MAX_LOG_CHARS:]
-        except (OSError, ValueError):  # or closed
+        except (OSError, ValueError):  # or the log is closed
             return ""
         return data.decode(errors="replace")

@@ -1,16 +1,16 @@
-"""One measurement at a time on a device, among all processes of this machine.
+"""Let one measurement at a time run on a device, among all processes of this machine.
 
-Who times something holds the device alone. What else makes the device work (an examination, a
-build beside which nothing can be timed) may overlap with its like, and never with timing.
+A process that times holds the device alone. Other work on the device may overlap with its kind, but
+never with timing. Such work is an examination, or a build that would disturb timing.
 
-While somebody waits to time, nobody new is let in beside the others, and all who wait to time do so
-one after another before anybody else examines: of judges that share a device most then examine at
-the same time, where in a plain queue those who have something to time would stand between them.
-Nobody waits for ever: a judge has to examine again before it has something else to time. Who has no
-time left gives up (patience.py).
+While a process waits to time, no further process gets a share of the device. All that wait to time
+go first, one after another; then the others examine. Verifiers that share a device therefore mostly
+examine at the same time. In a plain queue, measurements would separate the examinations.
+Every wait ends: a verifier must examine again before it has something else to time. A process whose
+time is over gives up (device_wait.py).
 
-A judge whose files are this machine's takes its share itself, by the same files, and lets it go
-while somebody waits to time (sandboxed/timing/giving_way.py).
+A verifier that uses this machine's files takes its share itself, with the same files. It releases
+the share while a process waits to time (sandboxed/timing/giving_way.py).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from pathlib import Path
 from cudal1_ci.processes.device_wait import is_patient_for_ever, until
 
 FOLDER = Path("/tmp")
-"""The same for everybody, so not TMPDIR."""
+"""The same folder for all processes, so not TMPDIR."""
 
 
 @contextmanager
 def exclusive(device: str) -> Iterator[None]:
-    """Hold the device of that name alone; waits for all who hold it. The kernel gives the lock back
-    when its holder ends in whatever way, so none is ever stale.
+    """Hold the device of that name alone, after a wait for all holders. The kernel releases the
+    lock when its holder ends, so no lock is ever stale.
 
     Raises:
         GaveUp: The time for waiting was over.
     """
     with contextlib.ExitStack() as stack:
-        # Kept from the waiting on: it lets others in who want to time, and nobody else.
+        # Held during the wait: it admits processes that want to time, and no others.
         flock(stack, FOLDER / f"cudal1-ci-{device}.queue", fcntl.LOCK_SH)
         flock(stack, FOLDER / f"cudal1-ci-{device}.lock", fcntl.LOCK_EX)
         yield
@@ -46,8 +46,8 @@ def exclusive(device: str) -> Iterator[None]:
 
 @contextmanager
 def shared(device: str) -> Iterator[None]:
-    """Hold it beside others that do so, and beside nobody who holds it alone or waits to. Raises
-    GaveUp as `exclusive` does."""
+    """Hold the device together with other shared holders. It waits for a process that holds the
+    device alone or waits to. Raises GaveUp as `exclusive` does."""
     with contextlib.ExitStack() as stack:
         with contextlib.ExitStack() as queue:
             flock(queue, FOLDER / f"cudal1-ci-{device}.queue", fcntl.LOCK_EX)
@@ -65,7 +65,7 @@ def flock(stack: contextlib.ExitStack, path: Path, how: int) -> None:
     wait = Wait(descriptor, how)
     try:
         until(wait.is_over)
-    except BaseException:  # of an interrupt too
+    except BaseException:  # also of an interrupt
         wait.leave()
         raise
     stack.callback(os.close, descriptor)
@@ -74,8 +74,8 @@ def flock(stack: contextlib.ExitStack, path: Path, how: int) -> None:
 
 
 class Wait:
-    """For a file's lock, in a thread, as nothing ends the kernel's own; to ask for it again and
-    again instead would come after all who wait."""
+    """A wait for a file's lock, in a thread because nothing ends the kernel's own wait. Repeated
+    attempts would come after all processes that wait."""
 
     def __init__(self, descriptor: int, how: int) -> None:
         self.error: OSError | None = None
@@ -90,11 +90,11 @@ class Wait:
             threading.Thread(target=self._wait, name="lock", daemon=True).start()
 
     def is_over(self, timeout_s: float) -> bool:
-        """Whether the lock is held, or cannot be."""
+        """Return whether the lock is held, or cannot be."""
         return self._has_ended.wait(timeout_s)
 
     def leave(self) -> None:
-        """Close the file, now or once the kernel hands out what nobody wants any more."""
+        """Close the file, now or once the kernel grants the lock that is no longer wanted."""
         with self._mutex:
             self._is_left = True
             if self._has_ended.is_set():
@@ -112,8 +112,8 @@ class Wait:
 
 
 def opened(path: Path) -> int:
-    """A descriptor of the lock's file, which may be another user's: it is only read, which is
-    enough to lock it, and no link is followed."""
+    """Return a descriptor of the lock's file, which may belong to another user. The file is
+    opened for reading, which is enough to lock it, and no link is followed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Runs the user's own command with the tracer in each of its Python processes."""
+"""Run the user's own command with the tracer in each of its Python processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _spec.loader.exec_module(_package)
 from cudal1_tracer.install import install as _install
 _install(_Path({out!r}), _Path({root!r}), _Path({functions!r}))
 """
-"""Chains to the `sitecustomize` that would have run without it."""
+"""Runs the tracer after the `sitecustomize` that the command would have run."""
 
 
 def run_trace(
@@ -46,8 +46,8 @@ def run_trace(
 ) -> int:
     """Run a command in `root` and leave its trace in `folder`, which holds nothing else.
 
-    `functions` are the names of the functions to record by their path. Returns the command's exit
-    code; 124 when it was ended after `timeout_s` seconds. Its output goes to stderr.
+    `functions` are the names of the functions to record, by path. Return the command's exit code,
+    or 124 when it was ended after `timeout_s` seconds. The command's output goes to stderr.
 
     Raises:
         ConfigError: There is no such command.
@@ -83,9 +83,9 @@ def run_trace(
 
 @contextlib.contextmanager
 def hearing_interrupts() -> Iterator[None]:
-    """What is started meanwhile can be interrupted. A shell starts what is in its background with
-    interrupts ignored, and whoever is started by that would inherit it; a handler is not
-    inherited."""
+    """Let processes that are started in this context receive interrupts. A shell starts
+    background commands with interrupts ignored, and child processes inherit that. They do not
+    inherit a handler."""
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if not is_ignored or threading.current_thread() is not threading.main_thread():
         yield
@@ -98,8 +98,8 @@ def hearing_interrupts() -> Iterator[None]:
 
 
 def traced_environment(scratch: str, python: str | None) -> dict[str, str]:
-    """The user's environment with the hook first on the path, and the project's interpreter first
-    among the programs."""
+    """Return the user's environment with the hook first on the path of modules. The project's
+    interpreter is first on the path of programs."""
     environment = dict(os.environ)
     paths = [scratch, environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -111,7 +111,7 @@ def traced_environment(scratch: str, python: str | None) -> dict[str, str]:
 
 
 def wait(process: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """The exit code; the whole group is ended after the time or an interrupt."""
+    """Return the exit code. The whole group is ended after the time or an interrupt."""
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:
@@ -123,7 +123,7 @@ def wait(process: subprocess.Popen[bytes], timeout_s: float) -> int:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the group to end, so that traces are written, then make it."""
+    """Interrupt the group so that it writes its traces, then terminate and kill it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""The first thing that runs in a worker process: which role, over which descriptor or socket."""
+"""Start a worker process in its role, over a descriptor or a socket."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .wire.channel import Channel
 
 NICENESS_OF_BUILDS = 10
 HOME_PREFIX = "cudal1-ci-"
-"""Of the folder that the host makes for a worker."""
+"""Prefix of the folder that the host makes for a worker."""
 
 
 def main(argv: list[str], bootstrap: list[str]) -> None:
-    """`judge FD NUM_THREADS DEVICE`, `builder ...` or `template ...`; `bootstrap` starts another
-    worker. In a container FD is the path of a socket."""
+    """Run `judge FD NUM_THREADS DEVICE`, `builder ...` or `template ...`. `bootstrap` starts
+    another worker. In a container FD is the path of a socket."""
     role, where, num_threads, device = argv[0], argv[1], int(argv[2]), argv[3]
     sys.dont_write_bytecode = True
     channel = Channel(connected(where))
     if role == "judge":
-        # A process of the same user can neither read this one's memory nor trace it.
+        # Another process of the same user can neither read this one's memory nor trace it.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         # Before torch is imported here, so that both processes import it at the same time.
         template = start_template(bootstrap, num_threads, device)
@@ -49,14 +49,14 @@ def main(argv: list[str], bootstrap: list[str]) -> None:
         role_of_template.main(channel, num_threads)
     else:
         raise SystemExit(f"unknown role {role!r}")
-    # Taking torch down takes half a second, and there is nothing left to lose.
+    # Taking torch down takes half a second, and no work is left.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def connected(where: str) -> socket.socket:
-    """Return the conversation with the host, by its descriptor or, in a container, by its path."""
+    """Return the socket to the host, by its descriptor or, in a container, by its path."""
     if where.isdecimal():
         return socket.socket(fileno=int(where))
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -66,7 +66,7 @@ def connected(where: str) -> socket.socket:
 
 @contextlib.contextmanager
 def home_removed() -> Iterator[None]:
-    """At the end, as the host may be gone."""
+    """Remove the worker's folder at the end, as the host may be gone."""
     try:
         yield
     finally:
@@ -77,7 +77,7 @@ def home_removed() -> Iterator[None]:
 def start_template(
     bootstrap: list[str], num_threads: int, device: str
 ) -> tuple[subprocess.Popen[bytes], Channel]:
-    """The process that runners are forked from."""
+    """Start the process that runners are forked from."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(

@@ -3,7 +3,7 @@
     with Session(TrialConfig()) as session:
         evaluation = session.evaluate(problem, candidate)
 
-Starts a judge process and decides how long to measure; the answers are the judge's.
+This room starts a verifier process and decides how long to measure. The verifier gives the answers.
 """
 
 from cudal1_ci.verification.config import BuildsConfig, TrialConfig

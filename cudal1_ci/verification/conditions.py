@@ -1,9 +1,10 @@
-"""The state of a GPU before and after a launch, as NVML tells it to the host.
+"""Read the state of a GPU before and after a repetition, from NVML on the host.
 
-A measurement under other conditions than its neighbors says nothing: clocks that a power limit
-holds down, another process on the same GPU. Such launches are made again, and where that does not
-help the verdict is inconclusive. Reading needs no CUDA context and no rights.
-Not covered: clocks between the two readings; pairs are interleaved so that drift meets both sides.
+A measurement under other conditions than its neighbors is not comparable: a power limit may hold
+the clock down, or another process may use the GPU. Such repetitions are made again. Where that does
+not help, the verdict is inconclusive. Reading needs no CUDA context and no rights.
+Not covered: clocks between the two readings. Pairs are interleaved, so that drift affects both
+sides.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from cudal1_ci.processes import WORKER_NAME
 from cudal1_ci.records import Record
 
 CLOCK_TOLERANCE = 0.05
-"""A launch whose clock afterwards is further from its neighbors' median was not like them."""
+"""Relative difference to the neighbors' median clock. A repetition beyond it was disturbed."""
 
 SLOWED: dict[int, str] = {
     pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
@@ -29,39 +30,40 @@ SLOWED: dict[int, str] = {
     pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
     pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "too hot (software)",
 }
-"""Reasons that disturb. The power limit does not: it holds for both sides of a pair alike."""
+"""Reasons that disturb. The power limit does not, because it affects both sides of a pair
+equally."""
 
 
 class Conditions(Record, frozen=True, kw_only=True):
-    """What NVML read at one moment; None where the GPU does not say."""
+    """NVML's readings at one moment. A value is None where the GPU does not report it."""
 
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
     slowed_by: tuple[str, ...] = ()
     other_processes: int | None = None
-    """Processes with a CUDA context on this GPU that are no judge's: another judge waits while this
-    one times (processes/lock.py)."""
+    """Processes with a CUDA context on this GPU that belong to no verifier. Other verifiers wait
+    while this one times (processes/lock.py)."""
 
 
 class Gpu:
-    """One GPU, by the UUID that the judge reports."""
+    """A GPU, found by the UUID that the verifier reports."""
 
     def __init__(self, uuid: str):
         pynvml.nvmlInit()
         self.handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
         self.driver = str(pynvml.nvmlSystemGetDriverVersion())
         self.index = int(pynvml.nvmlDeviceGetIndex(self.handle))
-        """Among the machine's."""
+        """Number among the machine's GPUs."""
 
     @property
     def memory_bytes(self) -> int | None:
-        """All of it; None where the GPU does not say."""
+        """Return the size of the whole memory, or None where the GPU does not report it."""
         found = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
         return None if found is None else int(found.total)
 
     def read(self, judge_pid: int) -> Conditions:
-        """Now; `judge_pid` is the ancestor of the processes that belong to the trial."""
+        """Read the conditions now. `judge_pid` is the ancestor of the processes of the trial."""
         ask = self._ask
         power_mw = ask(pynvml.nvmlDeviceGetPowerUsage)
         reasons = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
@@ -78,20 +80,20 @@ class Gpu:
         )
 
     def num_others(self) -> int:
-        """Processes with memory of this GPU that this one has not started, other judges among
-        them."""
+        """Count processes that use this GPU's memory and were not started by this one. Other
+        verifiers count."""
         running = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()
         return sum(is_of_others(process.pid) for process in running)
 
     def _ask(self, function: Any, *arguments: Any) -> Any:
-        """None for what this GPU or its driver does not support."""
+        """Return NVML's answer, or None for what this GPU or its driver does not support."""
         with contextlib.suppress(pynvml.NVMLError):
             return function(self.handle, *arguments)
         return None
 
 
 def gpu_of(uuid: str | None) -> Gpu | None:
-    """The GPU, or None where NVML cannot be asked (a container without it, a MIG slice)."""
+    """Return the GPU, or None where NVML does not work (a container without it, a MIG slice)."""
     if uuid is None:
         return None
     with contextlib.suppress(pynvml.NVMLError):
@@ -100,10 +102,13 @@ def gpu_of(uuid: str | None) -> Gpu | None:
 
 
 def is_foreign(pid: int, ancestor: int) -> bool:
-    """Whether a process is neither the ancestor nor started by it; nor by this host, whose language
-    model is silent while it measures on the same device; nor by another session's worker, which
-    does nothing while this session has the device. One that is gone is nobody's: NVML lists a
-    runner for a moment after its end. So is one that another namespace hides."""
+    """Return whether a process belongs neither to the ancestor nor to this tool.
+
+    Not foreign are the ancestor and its descendants, and this host's own: its language model is
+    idle while the device is measured on. Workers of other sessions are not foreign, as they are
+    idle while this session has the device. A process that has ended is not foreign: NVML lists a
+    runner for a moment after its end. A process that another namespace hides is not foreign either.
+    """
     while pid not in (ancestor, os.getpid()):
         try:
             if WORKER_NAME.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -117,7 +122,7 @@ def is_foreign(pid: int, ancestor: int) -> bool:
 
 
 def is_of_others(pid: int) -> bool:
-    """Whether a process is there that this one has not started."""
+    """Return whether a process exists that this one has not started."""
     with contextlib.suppress(OSError):
         while pid > 1 and pid != os.getpid():
             pid = parent_of(pid)
@@ -126,13 +131,14 @@ def is_of_others(pid: int) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """Raises OSError for a process that is gone, or that another namespace hides."""
+    """Return the parent's ID. Raises OSError for a process that is gone or hidden by a
+    namespace."""
     # The name in brackets may hold anything; what follows the last bracket is regular.
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def disturbance(before: Conditions, after: Conditions) -> str | None:
-    """Why a launch between two readings says nothing; None when it does."""
+    """Return why a repetition between two readings does not count, or None when it does."""
     reasons = {*before.slowed_by, *after.slowed_by}
     if reasons:
         return f"the GPU was slowed down: {', '.join(sorted(reasons))}"
@@ -143,7 +149,7 @@ def disturbance(before: Conditions, after: Conditions) -> str | None:
 
 
 def has_another_clock(clock_mhz: float | None, others_mhz: Sequence[float]) -> bool:
-    """Whether a launch ran at another clock than the launches before it."""
+    """Return whether a repetition ran at another clock than the repetitions before it."""
     if clock_mhz is None or len(others_mhz) < 2:
         return False
     usual_mhz = statistics.median(others_mhz)

@@ -1,9 +1,9 @@
-"""A jump is measured again before it is believed.
+"""Measure a jump in speed again before it is believed.
 
 Above 3 times, or twice the best so far, a speedup is more often a trick or an accident than a
-discovery (CUDA-L1, arXiv 2507.14111, section 2.4.4: the rule and its numbers). The second trial is
-made of other processes and timed on other inputs; both must find about the same: within a tenth, as
-the paper has it, or within what each of them is unsure of.
+discovery (CUDA-L1, arXiv 2507.14111, section 2.4.4: the rule and its numbers). The second trial
+uses other processes and other inputs. Both trials must agree: within a tenth, as in the paper, or
+within the uncertainty of each.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ UNCONFIRMED = "jump.unconfirmed"
 
 
 def is_jump(evaluation: Evaluation, best: float) -> bool:
-    """Whether it claims so much that it has to be measured again; `best` is what was believed
-    before, 1 for the original."""
+    """Return whether a speedup is so large that it must be measured again. `best` is the largest
+    that was believed before, 1 for the original."""
     return evaluation.verdict.status == "passed" and any(
         is_suspicious(one, best) for one in estimates(evaluation)
     )
 
 
 def confirmed(session: Judge, problem: Problem, first: Evaluation) -> Evaluation:
-    """The evaluation, or what a second one makes of it: its own verdict when that is another one,
-    `inconclusive` when the two speedups differ.
+    """Measure a candidate again and return the first evaluation, or what the second makes of it. A
+    second verdict other than passed replaces the first. The result is `inconclusive` when the two
+    speedups differ.
 
     Raises:
-        WorkerError: The judge could not be started or died.
+        WorkerError: The verifier could not be started or died.
     """
     again = session.evaluate(problem, first.candidate)
     if again.verdict.status != "passed":
@@ -49,7 +50,7 @@ def confirmed(session: Judge, problem: Problem, first: Evaluation) -> Evaluation
 
 
 def estimates(evaluation: Evaluation) -> list[float]:
-    """The speedup of every workload that was measured."""
+    """Return the speedup of every workload that was measured."""
     return [one.estimate for one in intervals(evaluation)]
 
 

@@ -1,6 +1,6 @@
 """Turn records into what crosses the process wall, and what comes back into records.
 
-A class of `sandboxed.wire` has the fields of the record that it stands for, or some of them, under
+A class of `sandboxed.wire` has the fields of the record that it represents, or some of them, under
 the same names.
 """
 
@@ -29,24 +29,24 @@ FORMS: dict[type, Any] = {
     records.Mapping: arguments.Mapping,
     records.Instance: arguments.Instance,
 }
-"""What stands for a record on the wire."""
+"""The wire class of each record class."""
 T = TypeVar("T")
 
 
 def program_on_wire(program: records.Program) -> programs.Program:
-    """A program as workers are given it."""
+    """Return a program as workers receive it."""
     found: programs.Program = on_wire(program)
     return found
 
 
 def problem_on_wire(problem: records.Problem) -> programs.Problem:
-    """A problem as a verifier is given it."""
+    """Return a problem as a verifier receives it."""
     found: programs.Problem = on_wire(problem)
     return found
 
 
 def on_wire(value: Any) -> Any:
-    """What stands for a record, or for a field of one."""
+    """Convert a record, or a field of one, to its form on the wire."""
     form = FORMS.get(type(value))
     if form is not None:
         return form(**{one.name: on_wire(getattr(value, one.name)) for one in fields(form)})
@@ -58,10 +58,10 @@ def on_wire(value: Any) -> Any:
 
 
 def verdict_of(verdict: verdicts.Verdict) -> records.Verdict:
-    """A verifier's or a compiler's words as a record."""
+    """Return the verdict of a verifier or a compiler as a record."""
     return record(verdict, records.Verdict)
 
 
 def record(value: Any, form: type[T]) -> T:
-    """The record of that form that has the same fields."""
+    """Return the record of a class, made from the fields of the same names."""
     return msgspec.convert(value, form, from_attributes=True)

@@ -1,9 +1,9 @@
-"""`--policy cuda-l1`: the rules by which CUDA-L1 counts a speedup, for comparison with its paper.
+"""Apply CUDA-L1's rules for counting a speedup (`--policy cuda-l1`), to compare with its paper.
 
-Source: arXiv 2507.14111: score.cuda_l1_speedup, and above 3x, or twice the best so far, it is
+Source: arXiv 2507.14111 and score.cuda_l1_speedup. A speedup above 3x, or twice the best so far, is
 measured again and believed within ten percent.
-Departures: the paper measures for half an hour, this for as long as the trial is configured to,
-and again on the same GPU, not on another one of its kind.
+Departures: the paper measures for half an hour, this tool as long as the trial is configured to.
+The paper repeats on another GPU of the same kind, this tool on the same GPU.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ AGREEMENT = 0.10
 def evaluate(
     session: Judge, problem: Problem, candidate: Candidate, best: float | None = None
 ) -> Evaluation:
-    """The judge's evaluation, inconclusive where the paper would throw its times away. `best` is
-    the largest speedup that was believed before.
+    """Return the verifier's evaluation, inconclusive where the paper would discard its times.
+    `best` is the largest speedup that was believed before.
 
     Raises:
-        WorkerError: The judge could not be started or died.
+        WorkerError: The verifier could not be started or died.
     """
     first = session.evaluate(problem, candidate)
     finding = doubt(session, problem, first, best)
@@ -41,11 +41,11 @@ def evaluate(
 def doubt(
     session: Judge, problem: Problem, first: Evaluation, best: float | None = None
 ) -> Finding | None:
-    """Why the paper would throw the times of an evaluation away; None where it would count them,
-    or where there are none.
+    """Return why the paper would discard the times of an evaluation. Return None where it would
+    count them, or where there are none.
 
     Raises:
-        WorkerError: The judge could not be started or died.
+        WorkerError: The verifier could not be started or died.
     """
     found = speedups(first)
     if None in found:
@@ -62,17 +62,17 @@ def said(rule: str, message: str) -> Finding:
 
 
 def speedups(evaluation: Evaluation) -> list[float | None]:
-    """One for each measurement."""
+    """Return the speedup of each measurement."""
     return [cuda_l1_speedup(measurement) for measurement in evaluation.measurements]
 
 
 def is_suspicious(one: float, best: float | None) -> bool:
-    """Whether it has to be measured again before it counts."""
+    """Return whether a speedup must be measured again before it counts."""
     return one > SUSPICIOUS_SPEEDUP or (best is not None and one > SUSPICIOUS_RATIO * best)
 
 
 def agree(found: Sequence[float | None], again: Sequence[float | None]) -> bool:
-    """Whether every speedup was found again."""
+    """Return whether every speedup was found again."""
     return len(found) == len(again) and all(
         one is not None and other is not None and abs(other - one) <= AGREEMENT * one
         for one, other in zip(found, again, strict=True)

@@ -1,11 +1,12 @@
-"""Evidence of kernels: did what a candidate brings along run, and did it do the work?
+"""Check whether the kernels that a candidate defines ran and did the work.
 
 Own kernels are those that the candidate's text defines (`@triton.jit`, `__global__`) and that the
-reference does not launch under the same name. Where a kernel is what is to be made faster it counts
-too: one that does not run was not made faster. Their share is of the device time of one untimed
-call, as the profiler in the candidate's process saw it: a process can lie about that, so evidence
-explains a verdict and never improves it. A decoy is a kernel that runs and does next to nothing; a
-branch that is never taken shows as a kernel that is not launched at all.
+reference does not launch under the same name. Where a kernel is itself the target, it counts too: a
+kernel that does not run was not made faster.
+Their share is of the device time of one untimed call, as the profiler in the candidate's process
+measured it. A process can forge that, so evidence explains a verdict and never improves it.
+A decoy is a kernel that runs and does next to nothing. A branch that is never taken shows as a
+kernel that is not launched.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from cudal1_ci.verification.static_rules.cuda_text import (
 from cudal1_ci.verification.static_rules.python_text import PARSE_ERRORS, PythonText, last
 
 DECOY_SHARE = 0.02
-"""Of the device time: below it a kernel does next to nothing. An honest epilogue beside a large
-product takes a tenth of it, an empty kernel as much of a call that is short: what lies above is
-shown, and accuses nobody."""
+"""Share of the device time below which a kernel does next to nothing. An honest epilogue of a
+large product takes a tenth of the time, and an empty kernel as much of a short call. A larger
+share is shown and is no accusation."""
 NUM_NAMED = 5
 _GLOBAL = re.compile(r"__global__\b[^;{}]*?\b([A-Za-z_]\w*)\s*\(", re.DOTALL)
 _ATTRIBUTE = re.compile(
@@ -40,7 +41,7 @@ _LIBRARY = re.compile(r"(?:void )?(?:at|c10|cub|thrust|cutlass|cudnn)::")
 
 
 def declared_kernels(program: Program) -> frozenset[str]:
-    """Names of the kernels that a program's own text defines."""
+    """Return the names of the kernels that a program's own text defines."""
     if isinstance(program, TextProgram):
         return frozenset(kernels_in(program.source, "candidate.py", program.entry))
     return frozenset(
@@ -49,9 +50,12 @@ def declared_kernels(program: Program) -> frozenset[str]:
 
 
 def own_names(problem: Problem, program: Program) -> frozenset[str]:
-    """Names that count as a candidate's own kernels: those that are new in the files that it
-    changes; the others are the user's. Where a kernel is the target that one too, under its old
-    name, also where only another file changed, which launches it."""
+    """Return the names that count as a candidate's own kernels.
+
+    These are the new names in the files that the candidate changes; the others are the user's. A
+    kernel that is the target counts under its old name. It also counts where only another file,
+    which launches it, changed.
+    """
     declared = declared_kernels(program)
     if isinstance(program, TextProgram):
         return declared
@@ -69,7 +73,7 @@ def own_names(problem: Problem, program: Program) -> frozenset[str]:
 
 
 def kernels_in(source: str, path: str, entry: str) -> Iterator[str]:
-    """Names of the Triton and CUDA kernels of one file; none of a text that does not parse."""
+    """Yield the names of the Triton and CUDA kernels of one file; none if it does not parse."""
     native: Sequence[CudaText] = ()
     suffix = PurePosixPath(path).suffix
     if suffix in SUFFIXES:
@@ -88,7 +92,8 @@ def kernels_in(source: str, path: str, entry: str) -> Iterator[str]:
 
 
 def is_jit(decorator: ast.expr) -> bool:
-    """`@triton.jit` or `@triton.jit(...)`; autotuning and heuristics stand above it."""
+    """Return whether a decorator is `@triton.jit` or `@triton.jit(...)`. Autotuning and
+    heuristics are further decorators above it."""
     return last(decorator.func if isinstance(decorator, ast.Call) else decorator) == "jit"
 
 
@@ -98,8 +103,8 @@ def kernels_of(
     known: frozenset[str],
     target: Target | None = None,
 ) -> tuple[Kernel, ...]:
-    """What was launched, marked as the candidate's own or not; `known` the reference launches. Of
-    a kernel that is the target itself the reference's has the same name."""
+    """Return the launched kernels, each marked as the candidate's own or not. `known` are the
+    reference's. Where the target is itself a kernel, the reference's kernel has the same name."""
     if target is not None and target.is_kernel:
         known = frozenset(name for name in known if bare_name(name) != target.last_name)
     return tuple(
@@ -114,18 +119,18 @@ def kernels_of(
 
 
 def is_own(name: str, declared: frozenset[str]) -> bool:
-    """Whether a launched kernel's name, demangled, is that of a declared one."""
+    """Return whether a launched kernel's demangled name is that of a declared one."""
     return _LIBRARY.match(name) is None and bare_name(name) in declared
 
 
 def own_share(kernels: Sequence[Kernel]) -> float:
-    """Of the device time, from 0 to 1."""
+    """Return the own kernels' share of the device time, from 0 to 1."""
     total = sum(kernel.device_us for kernel in kernels)
     return sum(kernel.device_us for kernel in kernels if kernel.is_own) / total if total else 0.0
 
 
 def finding_on(kernels: Sequence[Kernel], declared: frozenset[str]) -> Finding | None:
-    """What is to be said against the kernels of a candidate; None where they do the work."""
+    """Return the finding against a candidate's kernels, or None where they do the work."""
     others = ", ".join(f"`{k.name[:80]}`" for k in kernels if not k.is_own) or "nothing"
     if not declared:
         message = f"it defines no Triton or CUDA kernel; what ran is {others[:400]}"

@@ -1,13 +1,13 @@
-"""Programs that compile something, built before their turn and beside the judge.
+"""Build programs that compile something ahead of their verification.
 
-A worker of its own imports them, several at once, into the folders where the judge's runners look.
-On a GPU that has processor cores to spare this goes on beside the timing, on cores of its own;
-elsewhere it shares the device with the judge's examinations and never with timing
-(processes/lock.py). While a program is judged, no builder of it is alive: it could work for the one
-that is timed.
+A separate worker imports several programs at the same time. Their builds go to the folders where
+the verifier's runners look. On a GPU machine with spare processor cores, builds run during timing
+on their own cores. Elsewhere they share the device with the verifier's examinations and never with
+timing (processes/lock.py).
+While a program is verified, no builder of it is alive: a builder could work for the timed process.
 
-Whatever fails here costs time and nothing else: the judge imports every program itself. Only what
-the compiler said of a text is kept, so that it need not say it twice.
+A failure here costs only time: the verifier imports every program itself. Only the compiler's
+errors on a text are kept, so that it is not compiled again.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ POLL_S = 0.25
 ANSWER_S = 60.0
 START_S = 180.0
 CANCEL_S = 15.0
-"""From a kill to its consequence."""
+"""Seconds from a kill until it takes effect."""
 END_S = 2.0
 SPARE_CORES = 3
-"""Beside those of a runner's threads: for the judge, the driver and autograd. A judge on a GPU has
-no cores of its own, as there may be one for each GPU; the kernel finds it those that are idle."""
+"""Cores left free besides those of a runner's threads: for the verifier, the driver and
+autograd. A verifier on a GPU has no reserved cores, as there may be one for each GPU. The kernel
+finds idle ones."""
 _COMPILES = re.compile(
     r"\b(?:load_inline|cpp_extension|CUDAExtension|CppExtension|RawKernel|RawModule"
     r"|nvrtcCreateProgram|_?compile_kernel|nvcc|torch\.utils\.cpp_extension)\b"
@@ -46,9 +47,9 @@ _COMPILES = re.compile(
 
 
 def compiles(program: Program) -> bool:
-    """Whether a text says that it compiles something when it is imported, or is what is compiled
-    then. A kernel in Triton, and what torch.compile makes, are compiled at their first call and on
-    the device."""
+    """Return whether a program compiles something when it is imported, or is itself compiled
+    then. Triton kernels and torch.compile compile at their first call, on the device, and do not
+    count."""
     if isinstance(program, TextProgram):
         return _COMPILES.search(program.source) is not None
     return any(
@@ -58,10 +59,11 @@ def compiles(program: Program) -> bool:
 
 @dataclass(frozen=True)
 class Site:
-    """Where builds run, and what for."""
+    """The cores and the device that builds use."""
 
     lock: str | None
-    """Name of the device that may not be timed on meanwhile; None where that does no harm."""
+    """Name of the device that is not timed on during builds; None where builds do not disturb
+    timing."""
     architecture: str | None
     cores: tuple[int, ...]
     num_at_once: int
@@ -74,8 +76,8 @@ def site_for(
     threads: int,
     num_at_once: int | None,
 ) -> Site:
-    """On a GPU all cores but those that timing needs, where there are more; else all, as nothing is
-    timed meanwhile."""
+    """Choose cores for builds. On a GPU machine these are all that timing does not need, if
+    there are any. Else they are all cores, as nothing is timed during builds."""
     cores = sorted(os.sched_getaffinity(0))
     spare = cores[: max(0, len(cores) - threads - SPARE_CORES)] if kind == "cuda" else []
     mine = spare or cores
@@ -89,17 +91,17 @@ def site_for(
 
 @dataclass
 class Build:
-    """One program on its way."""
+    """A program that is built ahead."""
 
     number: int
     candidate: Candidate
     state: Literal["waiting", "running", "cancelled", "done"] = "waiting"
     verdict: Verdict | None = None
-    """What the compiler said of a text that does not compile."""
+    """The compiler's verdict on a text that does not compile."""
 
 
 class Ahead:
-    """The builds of a session. Used from one thread; a second one talks to the worker."""
+    """The builds of a session. One thread uses it; a second thread talks to the worker."""
 
     def __init__(self, config: BuildsConfig, executor: Executor, *, threads: int, limit_s: float):
         self.config = config
@@ -114,7 +116,7 @@ class Ahead:
         self._is_closed = False
 
     def start(self, candidates: Sequence[Candidate], site: Site) -> None:
-        """Build those that compile something and were not built before. Returns at once."""
+        """Build the candidates that compile something and were not built before. Return at once."""
         if self.config.num_processes == 0 or not self.config.keep or self._is_closed:
             return
         with self._changed:
@@ -130,7 +132,8 @@ class Ahead:
     def in_turn(
         self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
     ) -> Iterator[Candidate]:
-        """All of them, those first that need not be waited for; once it `is_over` none is."""
+        """Yield all candidates, those whose builds are ready first. Once `is_over()`, wait for
+        no build."""
         left = list(candidates)
         deadline_s = time.monotonic() + self.limit_s
         while left:
@@ -152,8 +155,8 @@ class Ahead:
         return None
 
     def settle(self, candidate: Candidate) -> Verdict | None:
-        """Wait for a candidate's build, or end it after a time. When this returns nobody builds it.
-        The verdict is the compiler's, on a text that does not compile."""
+        """Wait for a candidate's build, or end it after a time. Then no builder of it runs.
+        Return the compiler's verdict on a text that does not compile."""
         with self._changed:
             build = self._builds.get(candidate.id)
             if build is None:
@@ -163,7 +166,7 @@ class Ahead:
             return build.verdict
 
     def _cancel(self, build: Build) -> None:
-        """End a build whose time is over, if need be with all others."""
+        """End a build whose time is over, if necessary with all others."""
         if build.state == "waiting":
             build.state = "done"
             return
@@ -181,7 +184,7 @@ class Ahead:
             thread = self._thread
         self._end_worker()
         if thread is not None:
-            thread.join(END_S)  # it may wait for the lock of a device, which nobody can end
+            thread.join(END_S)  # it may wait for the lock of a device, which cannot be interrupted
 
     def _in(self, *states: str) -> list[Build]:
         return [build for build in self._builds.values() if build.state in states]
@@ -189,7 +192,7 @@ class Ahead:
     # --- in the second thread ------------------------------------------------------------------
 
     def _work(self, site: Site) -> None:
-        """Until there is nothing left to build."""
+        """Build until no build is left."""
         try:
             with shared(site.lock) if site.lock else contextlib.nullcontext():
                 self._build_all(site)
@@ -198,12 +201,13 @@ class Ahead:
         finally:
             with self._changed:
                 for build in self._in("waiting", "running", "cancelled"):
-                    build.state = "done"  # the judge will see for itself
+                    build.state = "done"  # the verifier imports it itself
                 self._thread = None
                 self._changed.notify_all()
 
     def _build_all(self, site: Site) -> None:
-        """Raises WorkerError when the worker cannot be started, or is gone."""
+        """Build all waiting programs. Raises WorkerError when the worker cannot be started, or
+        is gone."""
         while True:
             with self._changed:
                 waiting, ended = self._in("waiting"), self._in("cancelled")
@@ -228,7 +232,7 @@ class Ahead:
             self._note(worker.ask(Poll(wait_s=POLL_S), ANSWER_S).ended)
 
     def _open(self, site: Site) -> Worker | None:
-        """The worker; None when what it built would not be found by the judge."""
+        """Start the worker. Return None when the verifier would not find its builds."""
         starting = self.executor.start("builder", num_threads=self.threads, device="none")
         with self._changed:
             if self._is_closed:
@@ -264,7 +268,7 @@ class Ahead:
 
 
 def store_of(config: BuildsConfig) -> Store | None:
-    """Where what programs build is kept, as the workers are told."""
+    """Return where builds are kept, in the form that workers receive."""
     if not config.keep:
         return None
     return Store(folder=str(config.place()), max_bytes=config.max_bytes)

@@ -1,4 +1,4 @@
-"""What whoever has a turn with a judge may ask of it: a Session, or one that is somewhere else."""
+"""State what callers may request of a verifier: a Session, or a verifier on another machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudal1_ci.records import Candidate, Demand, Device, Evaluation, Problem, Ve
 
 
 class Judge(Protocol):
-    """Used by one thread at a time. `Session` says what each of these does; all may raise
+    """A verifier, used by one thread at a time. `Session` documents each method. All may raise
     WorkerError."""
 
     def device(self) -> Device: ...

@@ -1,8 +1,8 @@
-"""Launches of a candidate that is right, until enough is known of how fast it is.
+"""Repeat the timing of a correct candidate until its speed is known well enough.
 
-Asks the judge for one launch after the other, under the lock of the device and each between two
-looks at the GPU's conditions, and decides which of them count. What a launch's times say is
-score.py's, when there are enough of them statistics.py's.
+This module requests one repetition after another from the verifier. It holds the lock of the device
+and reads the GPU's conditions before and after each. It decides which repetitions count; the
+package `stats` evaluates their times.
 """
 
 from __future__ import annotations
@@ -40,59 +40,63 @@ RepetitionReply = Repeated | Convicted | Interrupted | LeftOut
 
 FEWEST_LAUNCHES = 3
 MOST_DISTURBED = 6
-"""Launches that may be made again because of what else happened on the GPU."""
+"""Most repetitions made again because of other work on the GPU."""
 MOST_INTERRUPTED = 3
-"""Launches in which the reference fails: beyond them its failure is no accident."""
+"""Most repetitions in which the reference fails. Beyond them its failure is no accident."""
 CONFIRMED = 3
-"""Launches in which a candidate's clock contradicts the judge's, before it is accused: on a machine
-that is busy enough one may. Their times count, so nothing is gained by it."""
+"""Repetitions in which a candidate's clock contradicts the verifier's before it is accused. On a
+busy machine one may. Their times count, so a candidate gains nothing by it."""
 BATCH_US = {"cpu": 2500.0, "cuda": 10_000.0}
 MAX_CALLS = {"cpu": 200, "cuda": 400}
 NUM_ROUNDS = {"cpu": 12, "cuda": 6}
 FEWEST_ROUNDS = 3
-"""Of a launch, where the launches before it differ by a fourth or more: their own spread is what
-such an interval is made of, and more rounds would not narrow it. So it is with the rounds of a
-launch that is the only one, whose spread is taken for known."""
+"""Rounds of a repetition, where earlier repetitions differ from the reference by a fourth or
+more. The interval is made of the repetitions' spread, which more rounds would not narrow. The
+same holds for a single repetition, whose spread is taken as known."""
 PLAIN_EFFECT = math.log(1.25)
 MOST_ERROR = 0.03
-"""Of the log ratio of a launch that is the only one, as far as its rounds tell it: until then there
-are more of them. Less would be lost beside what launches are known to spread by."""
+"""Most error of the log ratio of a single repetition, estimated from its rounds. Above it there
+are more rounds. A smaller error would not matter next to the known spread of repetitions."""
 MOST_AHEAD = {"cpu": 1, "cuda": speedups.LOOKS[-1]}
-"""Launches whose processes are started together. On a CPU they would wait for the same cores."""
+"""Most repetitions whose processes are started together. On a CPU they would wait for the same
+cores."""
 DISMISS_S = 60.0
 DISTURBED = "timing.disturbed"
 NOISY = 0.5
-"""A control that strays further than this from 1 says that nothing can be measured here now. Below
-it a gain still has to exceed the control's spread (score.py)."""
+"""A control that deviates from 1 by more shows that the machine is too busy to measure now.
+Below it a gain must still exceed the control's spread (stats)."""
 
 
 class Ask(Protocol):
-    """What a verifier is asked by."""
+    """A function that sends a request to a verifier."""
 
     def __call__(self, request: Asks[R], timeout_s: float, /) -> R: ...
 
 
 @dataclass(frozen=True)
 class Seat:
-    """Where launches are made: the judge and its device."""
+    """The verifier and its device, where repetitions are made."""
 
     ask: Ask
-    """A request and the seconds that it may take."""
+    """Takes a request and the seconds that it may take."""
     device: Device
     lock: str
     """Name of the device among all processes of the machine."""
     gpu: Gpu | None = None
     pid: int | None = None
-    """Of the judge, whose descendants are no foreign processes on the GPU."""
+    """Process ID of the verifier. Its descendants are no foreign processes on the GPU."""
 
 
 def measure(
     seat: Seat, config: TrialConfig, workload: Workload, *, goes_on: bool = False
 ) -> Measurement | Verdict | None:
-    """Launches until the interval is settled or the time is spent; the verdict that they led to;
-    None for a workload that the judge left out. The device is held for all of them: to wait anew
-    for each would take several judges of one device much longer. Afterwards others have its memory,
-    and the candidate has no processes on a GPU unless it `goes_on` with them."""
+    """Repeat until the interval is settled or the time is spent.
+
+    Return the measurement, the verdict that timing led to, or None for a workload that the verifier
+    left out. The device is held for all repetitions. With a wait before each, several verifiers of
+    one device would take much longer. Afterwards other processes have its memory. The candidate
+    then has no processes on a GPU unless `goes_on` keeps them.
+    """
     with exclusive(seat.lock):
         found = measured(seat, config, workload)
         if MOST_AHEAD[seat.device.kind] > 1:
@@ -101,7 +105,7 @@ def measure(
 
 
 def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
-    """See `measure`; on a device that nobody else works on."""
+    """Measure as `measure` does, on a device that is already held."""
     timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
     launches: list[Repetition] = []
     control: list[Repetition] = []
@@ -153,11 +157,11 @@ def is_over(
     config: TrialConfig,
     kind: speedups.Kind,
 ) -> bool:
-    """Whether no further launch is made: enough is known, or the time is spent. A candidate that
-    half of the launches or more suspect is cleared or accused first."""
+    """Return whether no further repetition is made: enough is known, or the time is spent. A
+    candidate that half of the repetitions or more suspect is first cleared or accused."""
     if 2 * num_suspicions >= len(launches):
         return False
-    # Two launches have a spread, but one that says nothing: their t quantile is 38.
+    # The spread of two repetitions is useless: their t quantile is 38.
     is_late = len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s
     return is_late or is_enough(launches, control, config, kind)
 
@@ -168,9 +172,9 @@ def is_enough(
     config: TrialConfig,
     kind: speedups.Kind,
 ) -> bool:
-    """Whether launches say enough. One that was disturbed makes a control stray, and more of
-    them tell whether the machine is too busy: only the control decides that, so that nobody
-    chooses when to stop by what is claimed."""
+    """Return whether there are enough repetitions. A disturbed one makes the control deviate,
+    and further ones show whether the machine is too busy. Only the control decides that, so that
+    a claimed speed never decides when to stop."""
     if config.num_launches is not None:
         return len(launches) >= config.num_launches
     if not is_settled(launches, config.half_width, kind, config.settles):
@@ -179,14 +183,15 @@ def is_enough(
 
 
 def num_ahead(config: TrialConfig, kind: str, num_launches: int) -> int:
-    """Launches that are sure to come before it is decided whether more do."""
+    """Return how many repetitions are certain to come before the next decision to stop."""
     ends = speedups.LOOKS if config.num_launches is None else (config.num_launches,)
     later = [end for end in ends if end > num_launches]
     return min(MOST_AHEAD[kind], later[0] - num_launches) if later else 1
 
 
 def num_rounds(config: TrialConfig, launches: Sequence[Repetition], kind: speedups.Kind) -> int:
-    """Of the launch after these, which alone decide: not what it will say itself."""
+    """Return the rounds of the next repetition. Only earlier repetitions decide, never its own
+    result."""
     usual = config.num_rounds or NUM_ROUNDS[kind]
     if kind == "cpu" or not launches:
         return usual
@@ -195,7 +200,7 @@ def num_rounds(config: TrialConfig, launches: Sequence[Repetition], kind: speedu
 
 
 def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Repetition] = ()) -> Clock:
-    """How the launch after these is timed, as the judge takes it."""
+    """Return how the next repetition is timed, as the verifier takes it."""
     kind = seat.device.kind
     return Clock(
         batch_us=config.batch_us or BATCH_US[kind],
@@ -213,8 +218,8 @@ def clock_of(seat: Seat, config: TrialConfig, launches: Sequence[Repetition] = (
 def repetition(
     seat: Seat, request: Repeat, timeout_s: float, earlier: Sequence[Conditions]
 ) -> tuple[RepetitionReply, Conditions | None, Verdict | None]:
-    """The judge's reply, the GPU's conditions afterwards, and the verdict that there is when a
-    repetition which says nothing is not made again."""
+    """Run a repetition. Return the verifier's reply, the GPU's conditions afterwards, and a
+    verdict if it does not count. That verdict holds if the repetition is not made again."""
     if seat.gpu is None or seat.pid is None:
         reply = seat.ask(request, timeout_s)
         return reply, None, interruption(reply)
@@ -236,14 +241,14 @@ def inconclusive(rule: str, message: str) -> Verdict:
 
 
 def interruption(reply: RepetitionReply) -> Verdict | None:
-    """Of a repetition in which the reference failed."""
+    """Return the verdict of a repetition in which the reference failed."""
     return verdict_of(reply.verdict) if isinstance(reply, Interrupted) else None
 
 
 def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
-    """Whether a launch is not made again after the last of these. Where a runner can see others,
-    one that fails may be the candidate's victim, and who may stop a launch chooses those that
-    count: none is made again."""
+    """Return whether the last of these disturbed repetitions is not made again. Where a runner
+    can see others, a failing one may be the candidate's victim. A candidate that can stop a
+    repetition could choose which ones count, so none is made again."""
     is_interrupted = [one.findings[0].rule != DISTURBED for one in disturbances]
     if not is_interrupted[-1]:
         return is_interrupted.count(False) >= MOST_DISTURBED
@@ -252,7 +257,7 @@ def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
 
 
 def noise(measurement: Measurement) -> Verdict | None:
-    """The verdict of a measurement that says nothing."""
+    """Return the verdict on a measurement that is too noisy, or None."""
     found = stray(measurement.control, measurement.device.kind)
     if found is None or found <= NOISY:
         return None
@@ -264,9 +269,9 @@ def noise(measurement: Measurement) -> Verdict | None:
 
 
 def stray(control: Sequence[Repetition], kind: speedups.Kind) -> float | None:
-    """How far the reference against itself is from 1; None where there is no control. An interval
-    over three launches is wide whatever they say: of so few, as of a candidate that is plainly
-    slower, the worst one counts."""
+    """Return how far the reference against itself is from 1; None where there is no control. An
+    interval over three repetitions is always wide. With so few, as for a candidate that is
+    clearly slower, the worst one counts."""
     if len(control) < speedups.LOOKS[0]:
         return max(
             (math.expm1(abs(speedups.log_ratio(one, kind))) for one in control), default=None
@@ -275,7 +280,7 @@ def stray(control: Sequence[Repetition], kind: speedups.Kind) -> float | None:
 
 
 def under(device: Device, conditions: Sequence[Conditions]) -> Device:
-    """The device with the conditions of the last launch."""
+    """Return the device with the conditions of the last repetition."""
     if not conditions:
         return device
     last = conditions[-1]
@@ -291,5 +296,5 @@ def under(device: Device, conditions: Sequence[Conditions]) -> Device:
 def repetition_of(
     times: Times, reference_us: tuple[float, ...], other_us: tuple[float, ...]
 ) -> Repetition:
-    """One repetition, of the reference against the candidate or against itself."""
+    """Return one repetition, of the reference against the candidate or against itself."""
     return Repetition(reference_us=reference_us, candidate_us=other_us, num_calls=times.num_calls)

@@ -1,7 +1,7 @@
-"""A judge, kept for many trials.
+"""Keep a verifier process for many trials.
 
-What a candidate does wrong is a Verdict. When the judge itself dies, the trial at hand is a
-WorkerError and the next one gets a new judge.
+What a candidate does wrong is a Verdict. When the verifier itself dies, the current trial raises a
+WorkerError and the next one gets a new verifier.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ R = TypeVar("R", bound=Reply)
 GPU_EXHAUSTED = re.compile(
     r"\bCUDA\b.{0,24}\bout of memory|\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED", re.DOTALL
 )
-"""In what torch's allocator, CUDA, Triton and NVIDIA's libraries say."""
+"""Matches memory errors of torch's allocator, CUDA, Triton and NVIDIA's libraries."""
 
 
 class Session:
@@ -82,12 +82,15 @@ class Session:
         cores: Sequence[int] | None = None,
         recalls: bool = True,
     ):
-        """`executor` says where the judge runs; without one it is a process in `python`. Of the
-        memory of a GPU that `num_sharing` sessions have, this one takes its share. A session with
-        `cores` examines and does not time: its programs have these processor cores together with
-        whoever else does, instead of the one on which all CPU judges of a machine time in turn.
-        Where candidates have one launch it `recalls` problems that come again, as those of training
-        do: others take memory for nothing."""
+        """Configure a session.
+
+        `executor` starts the verifier; without one it is a process in `python`. This session takes
+        its share of the memory of a GPU that `num_sharing` sessions use. A session with `cores`
+        examines and does not time. Its programs share these processor cores with other such
+        sessions; they do not use the core on which all CPU verifiers of a machine time. Where
+        candidates have one repetition, it `recalls` problems that return, as in training. Elsewhere
+        that would waste memory.
+        """
         self.config = config
         self.where = device
         self.num_sharing = num_sharing
@@ -112,8 +115,8 @@ class Session:
         self._reference_kernels: dict[str, frozenset[str]] = {}
         self._reference = Verdict(status="harness_error")
         self.spent_on_runners: dict[str, tuple[float, float]] = {}
-        """Of the last request: times and seconds that the judge waited for its runners, by what it
-        asked of them."""
+        """The last request's times and seconds that the verifier waited for its runners, by
+        request."""
         self._spent: dict[str, list[float]] = {}
 
     def __enter__(self) -> Self:
@@ -129,7 +132,7 @@ class Session:
         self._stack.close()
 
     def device(self) -> Device:
-        """What is measured on."""
+        """Return the device that is measured on."""
         if self._device is None:
             reply = self._ask(Describe(), self.config.load_s)
             hardware = reply.hardware
@@ -162,11 +165,11 @@ class Session:
         return self._device
 
     def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
-        """Whether candidates can be judged against the problem's reference. A judge that takes
-        more than `most_s` seconds is ended, and another one is started for what is asked next.
+        """Verify that candidates can be compared with the problem's reference. A verifier that
+        takes more than `most_s` seconds is ended, and the next request starts another one.
 
         Raises:
-            WorkerError: The judge could not be started, died, or took too long.
+            WorkerError: The verifier could not be started, died, or took too long.
         """
         if self._problem_id == problem.id:
             return self._reference
@@ -197,10 +200,10 @@ class Session:
         return self._reference
 
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
-        """Compile what these candidates compile before their turn. Returns at once.
+        """Compile what these candidates compile, ahead of their verification. Return at once.
 
         Raises:
-            WorkerError: The judge could not be started or died.
+            WorkerError: The verifier could not be started or died.
         """
         worth = [
             candidate
@@ -222,15 +225,16 @@ class Session:
     def in_turn(
         self, candidates: Sequence[Candidate], is_over: Callable[[], bool] = lambda: False
     ) -> Iterator[Candidate]:
-        """All of them, those last that are still being built. `is_over` is asked while a build is
-        waited for, which ends when it says so: what comes then may still be being built."""
+        """Yield all candidates, those whose builds still run last. `is_over` is called during a
+        wait for a build. Once it returns True the wait ends, and later candidates may still be
+        building."""
         return self._ahead.in_turn(candidates, is_over)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
-        """Judge a candidate and, when it passed, measure it.
+        """Verify a candidate and, when it passed, measure it.
 
         Raises:
-            WorkerError: The judge could not be started or died.
+            WorkerError: The verifier could not be started or died.
             ValueError: The session has `cores`, and does not time.
         """
         if self.cores is not None:
@@ -257,30 +261,30 @@ class Session:
         )
 
     def examine(self, problem: Problem, candidate: Candidate) -> Verdict:
-        """Whether a candidate is the same function, which `evaluate` asks before it times: nothing
-        is measured, and of what kernels it launches nothing is said.
+        """Verify that a candidate is the same function, as `evaluate` does before it times. Nothing
+        is measured, and launched kernels are not reported.
 
         Raises:
-            WorkerError: The judge could not be started or died.
+            WorkerError: The verifier could not be started or died.
         """
         seen = screen(candidate.program, problem.reference)
         verdict = self._judged(problem, candidate, seen)
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
 
     def _judged(self, problem: Problem, candidate: Candidate, seen: Sequence[Finding]) -> Verdict:
-        """What is wrong with the reference, with the text, of which the static rules have `seen`
-        something, or with what it computes; without what they have seen."""
+        """Return what is wrong with the reference, the text or its results. The static rules'
+        findings on the text are `seen`; they are not part of the verdict."""
         verdict = self.check(problem)
         if verdict.status != "passed":
             return verdict
         if convictions(seen):
-            return Verdict(status="reward_hack")  # its text can mean nothing else: not run
+            return Verdict(status="reward_hack")  # the text has only one meaning: not run
         return self._ahead.settle(candidate) or self._beside_others(
             self._examine(problem, candidate)
         )
 
     def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
-        """Whether what it computes is the same."""
+        """Verify that a candidate computes the same."""
         looks = not self.config.keeps and self._needs_evidence(problem, candidate.program)
         request = Examine(
             program=program_on_wire(candidate.program),
@@ -293,8 +297,8 @@ class Session:
     def _measure(
         self, workloads: tuple[Workload, ...], verdict: Verdict, goes_on: bool
     ) -> tuple[Verdict, tuple[Measurement, ...]]:
-        """Measurements of all workloads, or the verdict that timing led to. What is timed is looked
-        at afterwards where it `goes_on`."""
+        """Return measurements of all workloads, or the verdict that timing led to. With
+        `goes_on` the timed candidate is examined further afterwards."""
         measurements = []
         for workload in workloads:
             found = measure(self._seat(), self.config, workload, goes_on=goes_on)
@@ -310,22 +314,22 @@ class Session:
         return Seat(self._ask, device, self._lock(), self._gpu, pid)
 
     def _lock(self) -> str:
-        """Name of the device among all processes of the machine."""
+        """Return the name of the device among all processes of the machine."""
         return self._uuid or self.device().kind
 
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
-        """Kernels (on a CPU: operators) of one call of the reference that was last checked or of
-        the candidate that was last examined: `name`, `num_calls`, `time_us` of each, the longest
-        first; or why there are none.
+        """Return the kernels (on a CPU: operators) of one call, or why there are none. The call is
+        of the reference last checked or of the candidate last examined. Each has `name`,
+        `num_calls` and `time_us`; the longest is first.
 
         Raises:
-            WorkerError: The judge died.
+            WorkerError: The verifier died.
         """
         found = self._profiled(workload, is_candidate=is_candidate)
         return found if isinstance(found, str) else [asdict(row) for row in found]
 
     def _profiled(self, workload: str, *, is_candidate: bool) -> Sequence[KernelTime] | str:
-        """See `profile`."""
+        """Return what `profile` does, as records of the wire."""
         timeout_s = 2 * (self.config.load_s + self.config.call_s)
         request = Profile(workload=workload, is_candidate=is_candidate)
         match self._ask_beside(request, timeout_s):
@@ -337,7 +341,7 @@ class Session:
                 return f"the judge left `{workload}` out"
 
     def demand(self, workload: str) -> Demand | str:
-        """What a call of the reference that was last checked asks of the device, or why that is
+        """Return what a call of the reference last checked demands of the device, or why that is
         not known. Raises WorkerError as `profile` does."""
         timeout_s = 2 * (self.config.load_s + self.config.call_s)
         match self._ask_beside(CountDemand(workload=workload), timeout_s):
@@ -349,19 +353,21 @@ class Session:
                 return f"the judge left `{workload}` out"
 
     def _share_bytes(self) -> int | None:
-        """For a trial's tensors while others may work on the device; None is what is free."""
+        """Return the bytes for a trial's tensors while others may use the device; None is all
+        free memory."""
         if self.config.memory_bytes is not None or self._gpu is None or self.num_sharing == 1:
             return None
         total_bytes = self._gpu.memory_bytes
         return None if total_bytes is None else total_bytes * 4 // 5 // self.num_sharing
 
     def _beside_others(self, verdict: Verdict) -> Verdict:
-        """Whoever runs out of the memory of a GPU that others share is not to blame for it."""
+        """Return an inconclusive verdict where memory ran out on a GPU that others share. The
+        candidate is not to blame."""
         said = verdict.findings[0].message if verdict.findings else ""
         if verdict.status == "passed" or not GPU_EXHAUSTED.search(said):
             return verdict
         if self.num_sharing > 1:
-            why = f"this GPU is shared by {self.num_sharing} judges, name it less often"
+            why = f"this GPU is shared by {self.num_sharing} verifiers, name it less often"
         elif num_others := self._num_others():
             why = f"{num_others} other process{'es have' if num_others > 1 else ' has'} memory of "
             why += "this GPU"
@@ -371,8 +377,8 @@ class Session:
         return Verdict(status="inconclusive", findings=(finding,), log=verdict.log)
 
     def _num_others(self) -> int:
-        """Processes on the GPU that are not of this session, as far as is known: of a container's
-        it is not known which are."""
+        """Count processes on the GPU that are not known to be of this session. For a container
+        it is unknown which are its own, so the result is 0."""
         return self._gpu.num_others() if self._gpu and self.executor.has_disk else 0
 
     def _is_kernel_required(self, problem: Problem) -> bool:
@@ -380,7 +386,7 @@ class Session:
         return self.require_kernel or (target is not None and target.is_kernel)
 
     def _needs_evidence(self, problem: Problem, program: Program) -> bool:
-        """Whether it is looked at which kernels a candidate launches."""
+        """Return whether a candidate's launched kernels are checked."""
         if self.device().kind != "cuda":
             return False
         return self._is_kernel_required(problem) or bool(own_names(problem, program))
@@ -388,8 +394,9 @@ class Session:
     def _evidence(
         self, problem: Problem, candidate: Candidate, verdict: Verdict
     ) -> tuple[Verdict, tuple[Kernel, ...]]:
-        """Whether the kernels that a candidate brings along do its work. Shown where they do not,
-        and the verdict where they are required, as they are of a candidate for a kernel."""
+        """Check whether the candidate's own kernels do its work. A finding is shown where they
+        do not. It decides the verdict where own kernels are required, as for a candidate for a
+        kernel."""
         if not self._needs_evidence(problem, candidate.program):
             return verdict, ()
         declared = own_names(problem, candidate.program)
@@ -414,15 +421,15 @@ class Session:
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, finding)), kernels
 
     def _ask_beside(self, request: InTurn[R], timeout_s: float) -> R:
-        """Ask for what makes the device work and is not timed: never while another judge times. A
-        judge on this machine holds the device itself, and gives way to who wants to time."""
+        """Send a request that uses the device without timing, never while another verifier
+        times. A verifier on this machine holds the device itself, and yields to those that time."""
         if self.executor.has_disk:
             return self._ask(replace(request, turn=self._lock()), timeout_s)
         with shared(self._lock()):
             return self._ask(request, timeout_s)
 
     def _ask(self, request: Asks[R], timeout_s: float) -> R:
-        """Ask the judge, starting one where there is none."""
+        """Send a request to the verifier; start one where there is none."""
         if self._worker is None:
             worker = self.executor.start(
                 "judge", num_threads=self.config.threads, device=self.where
@@ -435,7 +442,9 @@ class Session:
             for what, (times, seconds) in self.spent_on_runners.items():
                 self._add_spent(f"{op}: {what}", times, seconds)
             return reply
-        except BaseException:  # of an interrupt too: the reply under way would be the next one's
+        except (
+            BaseException
+        ):  # also of an interrupt: the pending reply would answer the next request
             self._stack.close()
             self._stack = contextlib.ExitStack()
             self._worker = None
@@ -450,7 +459,7 @@ class Session:
         one[1] += seconds
 
     def spent(self) -> dict[str, list[float]]:
-        """Times and seconds of all requests since this was asked the last time: of each kind
-        (`ask check`), and what of that the judge waited for its runners (`check: load`)."""
+        """Return times and seconds of all requests since the last call. Each kind has an entry
+        (`ask check`), and so has the verifier's wait for its runners (`check: load`)."""
         found, self._spent = self._spent, {}
         return {what: [times, round(seconds, 3)] for what, (times, seconds) in found.items()}

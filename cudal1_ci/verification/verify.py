@@ -1,4 +1,4 @@
-"""One Trial of two KernelBench-form files: what `cudal1-ci verify` does, for other programs.
+"""Run one Trial of two KernelBench-form files: `cudal1-ci verify` as a function for other programs.
 
 from cudal1_ci import verify
 
@@ -30,13 +30,13 @@ from cudal1_ci.records import (
 from cudal1_ci.verification import Session, TrialConfig
 
 NO_ENTRY = "the text defines no `"
-"""What a runner says of a file without the class that it is to load (runner/programs.py)."""
+"""Part of a runner's message on a file without the class to load (runner/programs.py)."""
 COPY = re.compile(
     r'(?<=File ")[^"\n]*/runners-[^/"\n]+/[^/"\n]+/program\.py'
     r"|[^\s\"']*/runners-[^/\s]+/[^/\s]+/program\.py"
     r"|(?<=\()program\.py(?=, line \d)"
 )
-"""The copy of a file that a runner loads, in a traceback, a warning or a SyntaxError's words."""
+"""Matches the path of a runner's copy of a file, in a traceback, a warning or a SyntaxError."""
 
 
 def verify(
@@ -50,18 +50,19 @@ def verify(
     config: TrialConfig | None = None,
     executor: Executor | None = None,
 ) -> Evaluation:
-    """Judge a candidate file against a reference file; both run in processes of their own.
+    """Verify a candidate file against a reference file. Both run in processes of their own.
 
     The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
-    `get_init_inputs()`; the candidate `ModelNew` (or `Model`). `device` is `cpu`, `cuda`, `cuda:N`
-    or `auto`, the GPU where there is one. With `require_kernel` a candidate must do its work in
-    Triton or CUDA kernels of its own. `executor` is where they run, if not in `python`, such as a
-    `cudal1_ci.processes.Container`. Many candidates share a `Session`.
+    `get_init_inputs()`. The candidate defines `ModelNew` (or `Model`). `device` is `cpu`, `cuda`,
+    `cuda:N` or `auto`, which is the GPU where there is one. With `require_kernel` a candidate must
+    do its work in its own Triton or CUDA kernels. `executor`, such as a
+    `cudal1_ci.processes.Container`, runs them instead of `python`. For many candidates use one
+    `Session`.
 
     Raises:
         ConfigError: The reference does not state a problem.
         UnsupportedError: This machine does not have what is required.
-        WorkerError: The judge could not be started or died.
+        WorkerError: The verifier could not be started or died.
     """
     problem = text_problem(Path(reference), mode)
     with Session(
@@ -76,7 +77,7 @@ def verify(
 
 
 def text_problem(path: Path, mode: str) -> Problem:
-    """The Problem that a KernelBench-form file states.
+    """Return the Problem that a KernelBench-form file states.
 
     Raises:
         ConfigError: The file cannot be read, does not parse, or lacks `Model` or `get_inputs`.
@@ -85,8 +86,8 @@ def text_problem(path: Path, mode: str) -> Problem:
 
 
 def text_of(path: Path, errors: str = "strict") -> str:
-    """As Python reads it, which skips a byte order mark. Raises: ConfigError, where the file cannot
-    be read, or is not UTF-8 and must be."""
+    """Read a file as Python does, without a byte order mark. Raises: ConfigError, where the file
+    cannot be read, or is not UTF-8 and must be."""
     try:
         return path.read_text(encoding="utf-8-sig", errors=errors)
     except UnicodeDecodeError as error:
@@ -96,7 +97,7 @@ def text_of(path: Path, errors: str = "strict") -> str:
 
 
 def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
-    """The Problem that a KernelBench-form text of that name states.
+    """Return the Problem that a KernelBench-form text of that name states.
 
     Raises:
         ConfigError: It does not parse, or lacks `Model`, `get_inputs`, or the `get_init_inputs`
@@ -105,12 +106,12 @@ def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
     names = top_level_names(name, source)
     for required in ("Model", "get_inputs"):
         if required not in names:
-            mend = "define it, or name the right file"
+            fix = "define it, or name the right file"
             if required == "Model" and "ModelNew" in names:
-                mend = "`ModelNew` is a candidate's: the reference comes first"
+                fix = "`ModelNew` is a candidate's: the reference comes first"
             raise ConfigError(
                 f"{name}: expected a top-level `{required}` in the reference (KernelBench form), "
-                f"found {', '.join(sorted(names)) or 'nothing'}; {mend}"
+                f"found {', '.join(sorted(names)) or 'nothing'}; {fix}"
             )
     needed = needed_by_constructor(source)
     if needed and "get_init_inputs" not in source:
@@ -131,8 +132,8 @@ def problem_of(source: str, name: str, mode: str = "infer") -> Problem:
 
 
 def needed_by_constructor(source: str) -> list[str]:
-    """Arguments without a default of a `Model` that writes its own plain `__init__`; of others
-    nothing is known before they run."""
+    """Return the arguments without a default of a `Model` that writes its own plain `__init__`.
+    Those of other classes are unknown before they run."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name == "Model" and not node.decorator_list:
             for item in node.body:
@@ -142,7 +143,7 @@ def needed_by_constructor(source: str) -> list[str]:
 
 
 def _without_default(arguments: ast.arguments) -> list[str]:
-    """Of a method: the first one is the object."""
+    """Return a method's arguments without a default, but for the first, which is the object."""
     positional = [*arguments.posonlyargs, *arguments.args]
     needed = positional[1 : len(positional) - len(arguments.defaults)]
     named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
@@ -150,7 +151,7 @@ def _without_default(arguments: ast.arguments) -> list[str]:
 
 
 def candidate_of(problem: Problem, path: Path) -> Candidate:
-    """The file as a candidate. One that cannot be decoded is the judge's to refuse.
+    """Return the file as a candidate. The verifier refuses one that cannot be decoded.
 
     Raises:
         ConfigError: It cannot be read.
@@ -161,8 +162,8 @@ def candidate_of(problem: Problem, path: Path) -> Candidate:
 
 
 def entry_of(source: str) -> str:
-    """`ModelNew`, or `Model` where there is no `ModelNew`. A file that does not parse is the
-    judge's to report: it is a verdict on the candidate, not a failure of the tool."""
+    """Return `Model` where there is no `ModelNew`, else `ModelNew`. The verifier reports a file
+    that does not parse: that is a verdict on the candidate, not a failure of the tool."""
     try:
         names = {getattr(node, "name", None) for node in ast.parse(source).body}
     except (SyntaxError, ValueError):
@@ -171,11 +172,11 @@ def entry_of(source: str) -> str:
 
 
 def with_own_names(evaluation: Evaluation, reference: Path, candidate: Path) -> Evaluation:
-    """The same, where what is said of the copies that ran names the files that they are of. A
-    candidate that does not parse is told with its line and column."""
+    """Replace the paths of the copies that ran with the files' own names. For a candidate that
+    does not parse, add its line and column."""
     verdict = evaluation.verdict
-    told = verdict.findings[0] if verdict.findings else None
-    is_of_reference = told is not None and told.rule.startswith("reference.")
+    first = verdict.findings[0] if verdict.findings else None
+    is_of_reference = first is not None and first.rule.startswith("reference.")
     name = str(reference if is_of_reference else candidate)
 
     def named(text: str) -> str:
@@ -190,16 +191,16 @@ def with_own_names(evaluation: Evaluation, reference: Path, candidate: Path) -> 
         for finding in verdict.findings
     ]
     program, log = evaluation.candidate.program, named(verdict.log)
-    if told is not None and told.rule == "program.import" and isinstance(program, TextProgram):
-        findings[0] = _placed(findings[0], name, program.source)
-        if NO_ENTRY in told.message:
+    if first is not None and first.rule == "program.import" and isinstance(program, TextProgram):
+        findings[0] = _with_position(findings[0], name, program.source)
+        if NO_ENTRY in first.message:
             findings[0], log = _without_entry(findings[0], name, program.source), ""
     verdict = msgspec.structs.replace(verdict, findings=tuple(findings), log=log)
     return msgspec.structs.replace(evaluation, verdict=verdict)
 
 
-def _placed(finding: Finding, name: str, source: str) -> Finding:
-    """As it is, where the file parses here and it was something else that failed."""
+def _with_position(finding: Finding, name: str, source: str) -> Finding:
+    """Add the line and column of a syntax error. A finding with another cause stays unchanged."""
     try:
         ast.parse(source)
     except (SyntaxError, ValueError) as error:
@@ -211,7 +212,7 @@ def _placed(finding: Finding, name: str, source: str) -> Finding:
 
 
 def _without_entry(finding: Finding, name: str, source: str) -> Finding:
-    """What the loader raised, whose traceback leads into the loader alone."""
+    """Return a finding without the loader's traceback, which would lead only into the loader."""
     found = ", ".join(sorted(top_level_names(name, source))) or "nothing"
     message = (
         f"{name}: expected a top-level `ModelNew` (or `Model`) in the candidate, found {found}; "
@@ -221,7 +222,7 @@ def _without_entry(finding: Finding, name: str, source: str) -> Finding:
 
 
 def not_parsed(name: str, error: SyntaxError | ValueError, role: str) -> str:
-    """`faster.py:7:22: the candidate does not parse as Python: unmatched ')'`."""
+    """Return `faster.py:7:22: the candidate does not parse as Python: unmatched ')'`."""
     place, why = [name], str(error)
     if isinstance(error, SyntaxError):
         place += [str(number) for number in (error.lineno, error.offset) if number]
@@ -230,7 +231,8 @@ def not_parsed(name: str, error: SyntaxError | ValueError, role: str) -> str:
 
 
 def top_level_names(name: str, source: str) -> set[str]:
-    """Names of the functions and classes that a text defines, and of what it imports or assigns."""
+    """Return the names of functions and classes that a text defines, and of what it imports or
+    assigns."""
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError) as error:

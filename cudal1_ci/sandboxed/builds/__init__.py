@@ -1,1 +1,1 @@
-"""Compile what programs bring, ahead of their turn and once."""
+"""Compile what programs define, ahead of their verification and once."""

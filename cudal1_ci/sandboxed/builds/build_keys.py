@@ -1,6 +1,6 @@
-"""What a folder of builds is found by: the content of a program, and all that compiles it.
+"""Compute the keys of build folders: the content of a program, and all that compiles it.
 
-Read by the judge, which never reads what is in the folder itself (builds.py).
+The verifier uses the keys. It never reads the content of the folders (folders.py).
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ import torch
 from ..wire.codec import fields_of
 
 LAYOUT = 1
-"""Of the folders."""
+"""Version of the folders' layout."""
 MAX_CHECKOUT_FILES = 20_000
 MAX_CHECKOUT_BYTES = 128 * 2**20
-"""What a larger checkout's programs build is not kept: to know it would take a second and more."""
+"""Builds of a program in a larger checkout are not kept: hashing it would take a second or more."""
 CHUNK_BYTES = 2**20
 COMPILER_VARIABLES = ("CC", "CXX", "CUDA_HOME", "CUDA_PATH", "PYTORCH_NVCC", "TORCH_CUDA_ARCH_LIST")
 
 
 class Unknowable(Exception):
-    """A checkout that is too large to be known by its content, or that cannot be read."""
+    """A checkout that is too large to hash, or that cannot be read."""
 
 
 def digest(value: Any) -> str:
-    """32 hexadecimal digits of the canonical JSON of a value, or of a message."""
+    """Return 32 hexadecimal digits of the canonical JSON of a value, or of a message."""
     encoded = json.dumps(value, sort_keys=True, default=fields_of).encode()
     return hashlib.sha256(encoded).hexdigest()[:32]
 
 
 def digest_of_checkout(root: Path) -> str:
-    """Of all files that a runner of a program in it can read: a build may depend on any of them,
-    and a changed one must not find what the others led to.
+    """Return the digest of all files that a runner of a program in the checkout can read. A build
+    may depend on any of them, so a change to one must lead to another folder.
 
     Raises:
-        Unknowable: There are too many, or they are too large.
-        OSError: One cannot be read.
+        Unknowable: There are too many files, or they are too large.
+        OSError: A file cannot be read.
     """
     total = hashlib.sha256()
     num_bytes = 0
@@ -67,7 +67,8 @@ def digest_of_checkout(root: Path) -> str:
 
 
 def files_of(root: Path) -> Iterator[Path]:
-    """Regular files in a fixed order, without what is hidden at the top, as the sandbox has it."""
+    """Yield regular files in a fixed order, without hidden ones at the top, as the sandbox shows
+    them."""
     for top, folders, files in os.walk(root, onerror=raise_it):
         is_top = top == str(root)
         folders[:] = sorted(name for name in folders if not (is_top and name.startswith(".")))
@@ -78,12 +79,12 @@ def files_of(root: Path) -> Iterator[Path]:
 
 
 def raise_it(error: OSError) -> None:
-    """For os.walk, which is silent otherwise."""
+    """Raise an error of os.walk, which is silent otherwise."""
     raise error
 
 
 def software_key(architecture: str | None) -> str:
-    """16 hexadecimal digits of all versions that a build product depends on."""
+    """Return 16 hexadecimal digits of all versions that a build depends on."""
     described = {
         "layout": LAYOUT,
         "python": [sys.version, sys.prefix],
@@ -91,7 +92,7 @@ def software_key(architecture: str | None) -> str:
         "torch_path": str(Path(torch.__file__).parent),
         "triton": installed_version("triton"),
         "platform": [platform.machine(), platform.libc_ver(), processor()],
-        "compilers": [said_by(*command) for command in compilers()],
+        "compilers": [version_output(*command) for command in compilers()],
         "environment": {name: os.environ.get(name) for name in COMPILER_VARIABLES},
         "architecture": architecture,
     }
@@ -99,7 +100,7 @@ def software_key(architecture: str | None) -> str:
 
 
 def compilers() -> list[tuple[str, ...]]:
-    """Commands that say the versions of the compilers that would be used."""
+    """Return commands that print the versions of the compilers."""
     nvcc = "nvcc"
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(name):
@@ -109,8 +110,8 @@ def compilers() -> list[tuple[str, ...]]:
     return [(cxx[0], "--version"), (nvcc, "--version"), ("ld", "--version")]
 
 
-def said_by(*command: str) -> str:
-    """The path of a program and what it prints; empty where there is none."""
+def version_output(*command: str) -> str:
+    """Return the path of a program and what it prints; empty where there is none."""
     path = shutil.which(command[0])
     if path is None:
         return ""
@@ -123,7 +124,7 @@ def said_by(*command: str) -> str:
 
 
 def processor() -> str:
-    """What `-march=native` depends on."""
+    """Return what `-march=native` depends on."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):
@@ -140,8 +141,9 @@ def installed_version(package: str) -> str | None:
 
 
 def architecture_of(device: str) -> str | None:
-    """For TORCH_CUDA_ARCH_LIST: what the user set, else the capability of the GPU, as torch would
-    find it out (at most the newest that it was built for, and then with PTX); None without one."""
+    """Return the value for TORCH_CUDA_ARCH_LIST, or None without a GPU. It is the user's, else
+    the capability of the GPU, as torch finds it: at most the newest that torch was built for,
+    and then with PTX."""
     given = os.environ.get("TORCH_CUDA_ARCH_LIST")
     if given or device != "cuda":
         return given or None

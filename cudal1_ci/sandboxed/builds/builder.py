@@ -1,11 +1,10 @@
-"""Imports programs before the judge does, so that they are compiled when their turn comes.
+"""Import programs before the verifier does, so that they are compiled in time.
 
-It has the template, the sandbox and the folders of builds that the judge has, no GPU, a lower
-priority, and the cores that it is told. Requests (wire/builder.py) come from the host, one at a
-time.
+The builder uses the verifier's template, sandbox and build folders. It has no GPU, a lower
+priority, and given cores. Requests (wire/builder.py) come from the host, one at a time.
 
-A build that fails for any other reason than the compiler's (a program that looks for a GPU when it
-is imported) says nothing: the judge will see for itself.
+A build that fails without a compiler's error has no verdict, as when a program looks for a GPU at
+import. The verifier then imports the program itself.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from ..wire.programs import Program
 from ..wire.runner import Build
 
 COMPILER_BYTES = 2 * 2**30
-"""Memory of one: g++ takes 1 GB for torch's headers, nvcc's front end more."""
+"""Memory of one compiler: g++ takes 1 GB for torch's headers, nvcc's front end more."""
 MAX_WAIT_S = 10.0
 
 
 def main(channel: Channel, process: subprocess.Popen[bytes], template_channel: Channel) -> None:
-    """Answer the host until it hangs up. `process` is that of the template."""
+    """Answer the host until it hangs up. `process` is the template's."""
     template = Template(process, template_channel, available_memory_bytes())
-    template.builds.num_idle = 0  # the judge wants a folder as soon as it is built
+    template.builds.num_idle = 0  # the verifier wants a folder as soon as it is built
     template.has_gpu = False
     builder = Builder(template)
     try:
@@ -60,7 +59,7 @@ def main(channel: Channel, process: subprocess.Popen[bytes], template_channel: C
 
 
 class Builder:
-    """Builds that wait, run and have ended."""
+    """The builds that wait, run and have ended."""
 
     def __init__(self, template: Template):
         self.template = template
@@ -73,7 +72,7 @@ class Builder:
         self.lock = threading.Lock()
 
     def answer(self, request: Request) -> Opened | Done | Polled:
-        """Do what is asked."""
+        """Answer a request."""
         match request:
             case Open():
                 return self.open(request)
@@ -85,7 +84,7 @@ class Builder:
                 return self.poll(request.wait_s)
 
     def open(self, request: Open) -> Opened:
-        """Whether what is built here can be found by the judge, and how many are built at once."""
+        """Return whether the verifier can find the builds, and how many run at the same time."""
         self.template.cores = request.cores
         self.template.build_for(request.architecture, request.store)
         num_fit = max(1, available_memory_bytes() // COMPILER_BYTES)
@@ -97,7 +96,7 @@ class Builder:
         return Opened(is_kept=is_kept, num_at_once=num_at_once)
 
     def begin(self, number: int, program: Program, limit_s: float) -> Done:
-        """At once; the build waits for its turn."""
+        """Queue a build and return at once."""
         self.template.builds.forget_checkouts()
         self.futures[number] = self.pool.submit(self.build, number, program, limit_s)
         # ninja starts as many compilers as there are cores, in each of the builds.
@@ -106,7 +105,7 @@ class Builder:
         return Done()
 
     def build(self, number: int, program: Program, limit_s: float) -> None:
-        """In a thread of the pool."""
+        """Run a build, in a thread of the pool."""
         verdict = None
         try:
             with self.template.runner(program) as runner:
@@ -126,7 +125,7 @@ class Builder:
             self.ended.put(Ended(number=number, verdict=verdict))
 
     def cancel(self, number: int) -> Done:
-        """End a build. `poll` says when it has ended."""
+        """End a build. `poll` reports when it has ended."""
         future = self.futures.get(number)
         if future is not None and future.cancel():
             self.ended.put(Ended(number=number))
@@ -139,7 +138,7 @@ class Builder:
         return Done()
 
     def poll(self, wait_s: float) -> Polled:
-        """Builds that have ended; the first is waited for."""
+        """Return the builds that have ended, after a wait for the first."""
         ended = []
         with contextlib.suppress(queue.Empty):
             ended.append(self.ended.get(timeout=min(wait_s, MAX_WAIT_S)))
@@ -150,7 +149,7 @@ class Builder:
         return Polled(ended=tuple(ended))
 
     def close(self) -> None:
-        """Kill what is being built."""
+        """Kill the running builds."""
         for number in list(self.futures):
             self.cancel(number)
         self.pool.shutdown(wait=True, cancel_futures=True)

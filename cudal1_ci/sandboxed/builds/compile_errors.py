@@ -1,10 +1,10 @@
-"""What a compiler said, cut down to what helps to mend the text.
+"""Cut a compiler's output down to what helps to fix the text.
 
-Knows the output of g++ and clang, of nvcc's front end and NVRTC, of ptxas and linkers, of ninja
-around them, of torch.utils.cpp_extension and torch.compile around that, and Triton's exceptions.
-What is kept: the first errors with file and line, the excerpt and the caret, and for an error in a
-template the place that used it. What is not: command lines, stacks of includes and of templates,
-notes, warnings, Python's traceback. Pure text in, text out; linear in its length.
+This module knows the output of g++, clang, nvcc's front end, NVRTC, ptxas, linkers and ninja. It
+also knows that of torch.utils.cpp_extension and torch.compile, and Triton's exceptions. It keeps
+the first errors with file and line, the excerpt and the caret. For an error in a template it keeps
+the place that used it. It drops command lines, stacks of includes and of templates, notes, warnings
+and Python's traceback. The functions are pure, and linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 MAX_CHARS = 2000
-"""Of what is shown."""
+"""Most characters that are shown."""
 MAX_OUTPUT_CHARS = 200_000
-"""Of what is read: the first errors come first."""
+"""Most characters that are read: the first errors come first."""
 MAX_BLOCK_LINES = 8
 MAX_LINE_CHARS = 300
 
@@ -70,7 +70,7 @@ _TRITON_PLACE = re.compile(r"at (?P<line>\d+):(?P<column>\d+):\s*$")
 
 @dataclass
 class Diagnostic:
-    """One error with the lines that show it."""
+    """An error with the lines that show it."""
 
     head: str
     text: str
@@ -90,16 +90,16 @@ class CompileError:
     """A failed compilation in words."""
 
     message: str
-    """The first errors, at most `MAX_CHARS`; its first line names the first one."""
+    """The first errors, at most `MAX_CHARS`. Its first line names the first error."""
     output: str
-    """All that the compiler said, without command lines."""
+    """The compiler's whole output, without command lines."""
 
 
 def compile_error(
     error: BaseException, folders: Iterable[str] = (), root: str | None = None
 ) -> CompileError | None:
-    """What there is to know of an exception that says that something did not compile; None for
-    others. Of paths in `folders` the file's name is kept, of those in `root` what is below it."""
+    """Return the error that a compiler's exception reports; None for other exceptions. A path in
+    `folders` is cut to the file's name, a path in `root` to the part below it."""
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & TRITON_EXCEPTIONS:
         found = triton_error(error)
@@ -115,8 +115,8 @@ def compile_error(
 
 
 def trimmed(output: str, max_chars: int = MAX_CHARS) -> str:
-    """The errors in a compiler's output, the first ones where they do not all fit; the end of the
-    output where no error is recognized."""
+    """Return the errors in a compiler's output, the first ones where not all fit. Return the end
+    of the output where no error is recognized."""
     found: dict[tuple[str, str | None], Diagnostic] = {}
     for one in diagnostics(output.splitlines()):
         found.setdefault((one.text, one.used_at), one)
@@ -127,7 +127,7 @@ def trimmed(output: str, max_chars: int = MAX_CHARS) -> str:
 
 
 def first_that_fit(blocks: list[str], max_chars: int) -> str:
-    """As many as there is room for, and how many more there are; at least the beginning of one."""
+    """Return as many errors as fit, at least the beginning of one, and how many more there are."""
     room = max_chars - len("\n... and 1000 more errors")
     shown = [blocks[0][:room]]
     size = len(shown[0])
@@ -142,7 +142,7 @@ def first_that_fit(blocks: list[str], max_chars: int) -> str:
 
 
 def diagnostics(lines: Iterable[str]) -> Iterator[Diagnostic]:
-    """The errors in the order in which they were said."""
+    """Yield the errors in the order of the output."""
     current: Diagnostic | None = None
     is_open = in_stack = False
     used_at: str | None = None
@@ -176,7 +176,7 @@ def diagnostics(lines: Iterable[str]) -> Iterator[Diagnostic]:
 
 
 def diagnostic_of(line: str) -> tuple[str, str, str] | None:
-    """Kind, whole line and text of a line that begins a diagnostic."""
+    """Return kind, whole line and text of a line that begins a diagnostic."""
     short = line[:2000]
     for pattern in (_GNU, _EDG, _TOOL, _LINKER):
         found = pattern.match(short)
@@ -186,12 +186,12 @@ def diagnostic_of(line: str) -> tuple[str, str, str] | None:
 
 
 def is_noise(line: str) -> bool:
-    """Whether a line says nothing of what is wrong."""
+    """Return whether a line does not help to find the error."""
     return bool(_NOISE.match(line) or _COMMAND.match(line[:400_000]))
 
 
 def without_paths(text: str, folders: Iterable[str]) -> str:
-    """Files in these folders by their names alone."""
+    """Replace paths of files in these folders by the files' names."""
     for folder in sorted(set(folders), key=len, reverse=True):
         if len(folder) > 1:
             text = re.sub(re.escape(folder.rstrip("/")) + r"/(?:[^\s:()'\"/,]+/)*", "", text)
@@ -199,8 +199,8 @@ def without_paths(text: str, folders: Iterable[str]) -> str:
 
 
 def triton_error(error: BaseException) -> str:
-    """`kernel:4: error: why`, and the lines before the caret. Of errors in functions that a kernel
-    calls the innermost counts."""
+    """Return `kernel:4: error: why`, and the lines before the caret. For an error in a function
+    that a kernel calls, the innermost position counts."""
     inner = error
     while inner.__cause__ is not None and type(inner.__cause__).__name__ in TRITON_EXCEPTIONS:
         inner = inner.__cause__
@@ -220,8 +220,8 @@ def triton_error(error: BaseException) -> str:
 
 
 def line_in(source: str, message: str) -> int | None:
-    """The 1-based line of a program's text that a message shows, where only one line is like it:
-    compilers count from the beginning of the string that they were given."""
+    """Return the 1-based line of a program's text that a message shows, where only one line
+    matches. Compilers count from the beginning of the string that they were given."""
     for shown in message.splitlines()[1:]:
         text = shown.partition("|")[2] if re.match(r"\s*\d+ \|", shown) else shown
         if len(text.strip()) < 4:

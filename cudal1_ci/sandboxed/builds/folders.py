@@ -1,21 +1,21 @@
-"""Where programs keep what they compile: a folder for each, in the session or across sessions.
+"""Manage the folders where programs keep what they compile, one for each program.
 
 A folder is found by content: the program (of a checkout: with the content of all its files), the
 versions of the interpreter, torch, CUDA and the compilers, the processor and the architecture of
-the GPU (build_keys.py). So what a program wrote is read by the same text under the same software
-alone; the sandbox lets a runner write in its own folder and in no other one. What is in a folder is
-the program's word: here it is weighed, emptied of stale locks and removed, and never read.
+the GPU (build_keys.py). Only the same text under the same software therefore reads what a program
+wrote. The sandbox lets a runner write in its own folder only. The content of a folder is untrusted.
+This module measures it, removes stale locks and deletes it, and never reads it.
 
     <store>/<software>/<program>/lock        held by the one process that uses it
                                  size        bytes, as of the last use
                                  products/   what the program's runners see
 
-A folder that another process holds is not waited for, and never shared: two runners of one text
-in two sessions could work for each other. This session then has one of its own, as it has where
-there is no store: no Landlock, or no folder that this user alone can write.
+A folder that another process holds is never shared, and there is no wait for it: two runners of one
+text in two sessions could work for each other. This session then uses a folder of its own. It does
+the same without a store: where there is no Landlock, or no folder that only this user can write.
 
-A runner that is begun before its program is known (spares.py) has a fresh folder, which becomes the
-program's where nothing has been built yet.
+A runner may start before its program is known (spare_runners.py). It gets a fresh folder, which
+becomes the program's where nothing has been built yet.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ..wire.programs import Program, TreeProgram
 from .build_keys import Unknowable, digest, digest_of_checkout, raise_it
 
 MAX_ENTRY_BYTES = 512 * 2**20
-"""What a program builds beyond it is not kept."""
+"""A program's builds beyond this size are not kept."""
 CACHE_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Backups may leave this folder out.\n"
 UNKNOWN = ""
 BATON = "lock"
-"""torch.utils.cpp_extension makes this file beside a build; whoever finds it waits until it is
-gone, which is for ever when its maker was killed."""
+"""torch.utils.cpp_extension makes this file next to a build. Other processes wait until it is
+gone. If its maker was killed, they would wait forever."""
 
 
 @dataclass
@@ -51,10 +51,10 @@ class Held:
 
     products: Path
     lock: int | None = None
-    """Descriptor; None for a folder of this session's."""
+    """Descriptor; None for a folder of this session."""
     num_users: int = 0
     beside: list[Held] = field(default_factory=list)
-    """Where runners build that came while another one was there."""
+    """Folders of runners that came while another one used the program's folder."""
 
 
 class Builds:
@@ -63,8 +63,8 @@ class Builds:
     def __init__(self, own: Path, num_idle: int = 16):
         self.own = own
         self.num_idle = num_idle
-        """Folders that stay held when no runner uses them, so that a candidate finds at its
-        launches what it built when it was examined."""
+        """Folders that stay held when no runner uses them. A candidate then finds at its
+        repetitions what it built during its examination."""
         self.store: Path | None = None
         self.software = ""
         self.max_bytes = 0
@@ -74,8 +74,8 @@ class Builds:
         self.lock = threading.Lock()
 
     def keep_in(self, store: Path, software: str, max_bytes: int) -> bool:
-        """From now on keep what is built in `store`, and remove what was not used for longest
-        beyond so many bytes. False when there can be no such folder, or it is not this user's."""
+        """Keep builds in `store` from now on, and remove the least recently used ones beyond
+        `max_bytes`. Return False when there can be no such folder, or it is not this user's."""
         try:
             store.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = store.lstat()
@@ -92,7 +92,7 @@ class Builds:
 
     @contextlib.contextmanager
     def use(self, program: Program) -> Iterator[Path]:
-        """The program's folder, for as long as a runner of it lives."""
+        """Yield the program's folder, for as long as a runner of it lives."""
         content = self.content_of(program.root) if isinstance(program, TreeProgram) else None
         key = digest([program, content])
         with self.lock:
@@ -111,7 +111,8 @@ class Builds:
                     self.release(one)
 
     def content_of(self, root: str) -> str:
-        """Of a checkout as it was when it was first seen; `forget_checkouts` looks again."""
+        """Return the content key of a program. A checkout is as it was when it was first seen;
+        `forget_checkouts` makes the next call read it again."""
         if root not in self.checkouts:
             try:
                 self.checkouts[root] = digest_of_checkout(Path(root))
@@ -120,11 +121,12 @@ class Builds:
         return self.checkouts[root]
 
     def forget_checkouts(self) -> None:
-        """They may have changed."""
+        """Forget the content of checkouts, which may have changed."""
         self.checkouts.clear()
 
     def take(self, key: str, is_known: bool) -> Held:
-        """A folder that nobody else holds; of this session where the content is not known."""
+        """Take a folder that no other process holds. It is of this session where the content is
+        not known."""
         if self.store is not None and is_known:
             with contextlib.suppress(OSError):
                 held = self.take_kept(self.store / self.software / key)
@@ -135,14 +137,15 @@ class Builds:
         return Held(products)
 
     def take_kept(self, entry: Path) -> Held | None:
-        """The entry of the store, locked; None when another process has it. Raises OSError."""
+        """Return the entry of the store, locked; None when another process has it. Raises
+        OSError."""
         for _ in range(3):
             entry.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = locked(entry)
             if lock is None:
                 return None
             with contextlib.suppress(FileNotFoundError):
-                # Otherwise it was removed by another process, after it was opened here.
+                # Otherwise another process removed it after it was opened here.
                 if os.fstat(lock).st_ino == (entry / "lock").stat().st_ino:
                     os.utime(lock)
                     (entry / "products").mkdir(mode=0o700, exist_ok=True)
@@ -151,13 +154,16 @@ class Builds:
         return None
 
     def fresh(self) -> Held:
-        """An empty folder for a program that is not known yet: `move_in`, or `give_up`."""
+        """Return an empty folder for an unknown program: `move_in`, or `give_up`."""
         return self.take(f"fresh-{uuid.uuid4().hex}", is_known=True)
 
     def move_in(self, products: Path, fresh: Held) -> Path | None:
-        """Let a runner that was begun in `fresh` be the program's that has this folder: its own
-        takes the place of that one or, while another runner is there, is beside it until the
-        program's is released. Where it is then; None where something was built."""
+        """Assign a runner that started in a `fresh` folder to a program's folder.
+
+        The fresh folder replaces the program's. While another runner uses that one, the fresh
+        folder stays next to it until the program's is released. Return the resulting place, or None
+        where something was built.
+        """
         with self.lock:
             held = next(one for one in self.held.values() if one.products == products)
             if size_of(products) != 0:
@@ -171,13 +177,13 @@ class Builds:
             return products
 
     def give_up(self, fresh: Held) -> None:
-        """Remove a folder that no program has."""
+        """Remove a folder that no program uses."""
         remove(fresh.products if fresh.lock is None else fresh.products.parent)
         if fresh.lock is not None:
             os.close(fresh.lock)
 
     def release(self, key: str) -> None:
-        """Give a folder back; one with nothing in it, or too much, is removed."""
+        """Release a folder. An empty one, or one that is too large, is removed."""
         held = self.held.pop(key)
         for fresh in held.beside:
             self.give_up(fresh)
@@ -196,7 +202,7 @@ class Builds:
             os.close(held.lock)
 
     def close(self) -> None:
-        """Give all back, when no runner is left, and keep the store within its bounds."""
+        """Release all folders, when no runner is left, and keep the store within its bounds."""
         with self.lock:
             for key in list(self.held):
                 self.release(key)
@@ -205,7 +211,7 @@ class Builds:
 
 
 def locked(entry: Path) -> int | None:
-    """A descriptor that holds an entry; None when another process does."""
+    """Return a descriptor that locks an entry; None when another process does."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(entry / "lock", flags, 0o600)
     try:
@@ -220,10 +226,10 @@ def locked(entry: Path) -> int | None:
 
 
 def evict(store: Path, max_bytes: int) -> None:
-    """Remove the entries that were not used for longest until the rest is within `max_bytes`. One
-    that is held stays."""
+    """Remove the least recently used entries until the rest is within `max_bytes`. Held entries
+    stay."""
     entries = []
-    for gone in store.glob("*/*.gone"):  # whoever removed it was killed
+    for gone in store.glob("*/*.gone"):  # the process that removed it was killed
         with contextlib.suppress(OSError):
             remove(gone)
     for lock in store.glob("*/*/lock"):
@@ -244,7 +250,8 @@ def evict(store: Path, max_bytes: int) -> None:
 
 
 def weight(entry: Path) -> int:
-    """Bytes of an entry: as written at its last use, or counted where its user was killed."""
+    """Return the bytes of an entry: as written at its last use, or counted where its user was
+    killed."""
     try:
         return int((entry / "size").read_text())
     except (OSError, ValueError):
@@ -253,8 +260,8 @@ def weight(entry: Path) -> int:
 
 
 def size_of(folder: Path) -> int | None:
-    """Bytes of the files beneath; None where that cannot be counted, which a hostile program can
-    see to."""
+    """Return the bytes of the files below; None where they cannot be counted. A hostile program
+    can cause that."""
     total = 0
     try:
         for top, _, files in os.walk(folder, onerror=raise_it):
@@ -267,8 +274,8 @@ def size_of(folder: Path) -> int | None:
 
 
 def remove(entry: Path) -> None:
-    """An entry with whatever a program left in it: folders that cannot be entered, or as deep as
-    no path is long. Links are not followed."""
+    """Remove an entry with all that a program left in it. It may hold folders that cannot be
+    entered, or that are deeper than any path is long. Links are not followed."""
     gone = entry.with_name(f"{entry.name}.{os.getpid()}.{time.monotonic_ns()}.gone")
     with contextlib.suppress(OSError):
         entry.rename(gone)
@@ -285,8 +292,8 @@ def remove(entry: Path) -> None:
 
 
 def remove_batons(products: Path) -> None:
-    """Locks of builds whose makers were killed; no runner of the program is alive. Nothing in this
-    folder is followed to another one: whoever wrote it chooses its links."""
+    """Remove locks of builds whose makers were killed. No runner of the program is alive. Links
+    are not followed, because a program that wrote the folder chooses them."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.ExitStack() as stack:
         try:

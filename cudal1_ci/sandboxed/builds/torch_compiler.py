@@ -1,10 +1,11 @@
-"""What a text that asks for torch.compile will import, so that the process it is forked from has it
-already.
+"""Import in advance what a text with torch.compile will import, in the process that it is forked
+from.
 
-The imports of Dynamo, Inductor and Triton take most of what a small compiled program costs. A fixed
-list, as a candidate does not say what that process imports. It is a process of its own, since what
-these modules read when they are imported, such as variables of the environment, is settled then: a
-program that sets some, and one of a checkout, whose other files may, imports them itself.
+The imports of Dynamo, Inductor and Triton take most of the time of a small compiled program. The
+list is fixed, as a candidate must not choose what that process imports. It is a separate process,
+because these modules fix at import what they read, such as environment variables. A program that
+sets some imports the modules itself. So does a program of a checkout, whose other files may set
+some.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ MODULES = (
 _ASKS = re.compile(r"\btorch\.compile\b|\btorch import compile\b|\b_dynamo\b|\b_inductor\b")
 _SETS = re.compile(r"environ|putenv|setenv")
 _HEADERS = {"_HEADER_DIR": "precompiled_headers", "_HEADER_LOCK_DIR": "precompiled_headers/locks"}
-"""Of torch._inductor.codecache: folders that it names when it is imported."""
+"""Folders that torch._inductor.codecache names when it is imported."""
 
 
 def modules_for(program: Program) -> tuple[str, ...]:
-    """What to import before the program is."""
+    """Return the modules to import before the program."""
     text = program.source if isinstance(program, TextProgram) else ""
     return MODULES if _ASKS.search(text) and not _SETS.search(text) else ()
 
 
 def settle_in() -> None:
-    """Go on with the folders of this process, where the modules know those of another one."""
+    """Point the modules to the folders of this process where they know those of another one."""
     codecache: Any = sys.modules.get("torch._inductor.codecache")
     for name, inside in _HEADERS.items():
         if hasattr(codecache, name):

@@ -1,15 +1,15 @@
-"""What keeps a program that means harm inside of its process: the layers, and which were granted.
+"""Confine a hostile program to its process, and report which layers the kernel granted.
 
     kernel       system calls that the standard library does not wrap
     namespaces   user, network, PID, IPC and mount namespaces; capabilities and limits
     landlock     which files may be read, run and written
     seccomp      which system calls exist
-    gpus         which device files are of which GPU
+    gpus         the device files of each GPU
 
-Each layer is tried once in a process that runs nothing (`confine` without `granted`). What the
-kernel granted there every runner must get: one that cannot have it does not start. What the kernel
-refused is said, by name and reason, to whoever reads `granted`; the other layers stay. What each
-layer bounds, and what none does, is in docs/security.md.
+Each layer is tried once in a process that runs nothing (`confine` without `granted`). Every runner
+must get what the kernel granted there; a runner that cannot have it does not start. `granted` names
+each refused layer with the reason; the other layers stay. docs/security.md says what each layer
+bounds, and what none does.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ OWN_FOLDERS = {
     "TRITON_CACHE_DIR": "cache/triton",
     "CUDA_CACHE_PATH": "cache/cuda",
 }
-"""Variables that name a folder, and where it is in scratch (or in the cache)."""
+"""Variables that name a folder, and its place in scratch (or in the cache)."""
 
 
 class SandboxError(RuntimeError):
-    """A layer that was granted before is refused now: the tool's failure, not the program's."""
+    """A layer that was granted before is refused now. The tool failed, not the program."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What a runner may touch."""
+    """The files and devices that a runner may use."""
 
     scratch: Path
     checkouts: tuple[str, ...] = ()
     cache: str | None = None
     gpu: bool = True
-    """Whether the devices of a GPU are among what it may touch."""
+    """Whether it may use the devices of a GPU."""
     hidden: tuple[str, ...] = ()
-    """Devices that are not, all the same."""
+    """Devices that it still may not use."""
 
 
 def enter() -> Granted:
-    """The namespaces that all runners share, for a process that has one thread."""
+    """Enter the namespaces that all runners share, in a process that has one thread."""
     granted: Granted = {}
     attempt(granted, "user_namespace", namespaces.enter_user_namespace)
     attempt(granted, "network_namespace", namespaces.enter_network_namespace)
@@ -64,10 +64,10 @@ def enter() -> Granted:
 
 
 def confine(place: Place, outer: Granted, strict: bool) -> Granted:
-    """All layers of a runner, in a process that has one thread; returns what was granted.
+    """Apply all layers of a runner, in a process that has one thread. Return what was granted.
 
-    `outer` says what holds already: for a trial that is not `strict` the shared namespaces, for
-    a runner all that a trial was granted.
+    `outer` holds the layers that already apply. For a trial that is not `strict` these are the
+    shared namespaces, for a runner all that a trial was granted.
 
     Raises:
         SandboxError: A layer that `outer` has was refused.
@@ -112,11 +112,11 @@ def confine(place: Place, outer: Granted, strict: bool) -> Granted:
 
 
 OUTER = ("user_namespace", "network_namespace", "pid_namespace")
-"""What a runner finds itself in, and does not enter."""
+"""Layers that hold for a runner before it starts."""
 
 
 def attempt(granted: Granted, name: str, layer: Callable[[], bool | int]) -> None:
-    """Note what came of a layer."""
+    """Try a layer and record the result."""
     try:
         granted[name] = layer()
     except OSError as error:
@@ -128,23 +128,23 @@ def is_granted(value: bool | int | str | None) -> bool:
 
 
 def missing(granted: Granted) -> list[str]:
-    """Names of the layers that are absent here."""
+    """Return the names of the layers that are absent here."""
     return [name for name, value in granted.items() if not is_granted(value)]
 
 
 def move_in(place: Place) -> None:
-    """Point what programs write without being told to their own folders."""
+    """Point programs' default output paths to their own folders."""
     cache = place.scratch if place.cache is None else Path(place.cache)
     try:
         make_folders(cache, place.scratch)
-    except OSError:  # what an earlier runner of the program left there: it builds anew
+    except OSError:  # left by an earlier runner of the program: it builds again
         make_folders(place.scratch, place.scratch)
     tempfile.tempdir = None
     os.chdir(place.scratch)
 
 
 def make_folders(cache: Path, scratch: Path) -> None:
-    """Name them to programs. Raises OSError."""
+    """Make the folders and name them in the environment. Raises OSError."""
     for name, inside in OWN_FOLDERS.items():
         folder = (cache if inside.startswith("cache") else scratch) / inside
         folder.mkdir(parents=True, exist_ok=True)

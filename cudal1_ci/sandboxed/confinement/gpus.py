@@ -1,8 +1,8 @@
-"""Which device files are whose, on a machine of several GPUs.
+"""Find the device files of each GPU, on a machine of several GPUs.
 
-A runner may open those of its own GPU and of no other. With another one it could compute where
-nobody looks, and disturb who measures there; and a process that may open all waits at its start
-until the driver has made each ready.
+A runner may open only the files of its own GPU. With another one it could compute unseen, and
+disturb measurements there. A process that may open all of them also waits at its start until the
+driver has made each GPU ready.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path("/proc/driver/nvidia")
-"""Of NVIDIA's driver."""
+"""Folder of NVIDIA's driver."""
 PARTS = "capabilities/gpu*/mig/gi*"
-"""GPUs that are divided (MIG): which part is meant is not said by a number."""
+"""Files of divided GPUs (MIG). A number does not say which part is meant."""
 UUID = re.compile(r"^GPU UUID:\s*GPU-([0-9a-f-]+)\s*$", re.MULTILINE)
 MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 FIRST = {"CUDA_VISIBLE_DEVICES": "0"}
-"""Of all that a process may open, which is one."""
+"""Number of the only GPU that a process may open."""
 
 
 def others_than(uuid: str, folder: Path = FOLDER) -> tuple[str, ...]:
-    """The files of all other GPUs; none where the driver does not tell of this one, or where one is
-    divided."""
+    """Return the files of all other GPUs. Return none where the driver does not report this one,
+    or where one is divided."""
     files = {}
     for file in sorted(folder.glob("gpus/*/information")):
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -38,10 +38,11 @@ def others_than(uuid: str, folder: Path = FOLDER) -> tuple[str, ...]:
 
 
 def see_only(uuid: str, cuda: Any = None) -> None:
-    """In a process that may open the files of one GPU: that CUDA works, and that it is that one.
+    """Check that CUDA works in a process that may open the files of one GPU, and that it is that
+    one.
 
     Raises:
-        OSError: It does not, or it is not.
+        OSError: CUDA does not work, or has another GPU.
     """
     cuda = cuda or ctypes.CDLL("libcuda.so.1")
     number, device, found = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)()

@@ -1,6 +1,6 @@
-"""System calls that the standard library does not wrap.
+"""Call Linux system calls that the standard library does not wrap.
 
-Knows numbers and calling conventions of Linux on x86-64 and aarch64, not what they are good for.
+This module knows numbers and calling conventions on x86-64 and aarch64, not the calls' purposes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 
 def number_of(name: str) -> int | None:
-    """The number of a call on this machine.
+    """Return the number of a call on this machine.
 
     Raises:
         OSError: Numbers of this architecture are not known.
@@ -112,7 +112,7 @@ def number_of(name: str) -> int | None:
 
 
 def checked(result: int, what: str) -> int:
-    """Raises OSError when a call of libc failed."""
+    """Raise OSError when a call of libc failed."""
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")
@@ -120,7 +120,7 @@ def checked(result: int, what: str) -> int:
 
 
 def call(name: str, *arguments: Any) -> int:
-    """A system call by its name. Raises OSError."""
+    """Make a system call by its name. Raises OSError."""
     number = number_of(name)
     if number is None:
         raise OSError(f"there is no {name} on {platform.machine()}")
@@ -130,17 +130,17 @@ def call(name: str, *arguments: Any) -> int:
 
 
 def prctl(option: int, value: int, third: int = 0) -> int:
-    """Raises OSError when the kernel refuses."""
+    """Call prctl. Raises OSError when the kernel refuses."""
     wide = [ctypes.c_ulong(a) for a in (value, third, 0, 0)]
     return checked(libc.prctl(option, *wide), f"prctl({option})")
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces that `flags` name for new ones. Raises OSError."""
+    """Replace the namespaces that `flags` name with new ones. Raises OSError."""
     call("unshare", flags)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Raises OSError when the kernel refuses."""
+    """Mount a file system. Raises OSError when the kernel refuses."""
     words = [ctypes.c_char_p(word.encode()) for word in (source, target, kind)]
     call("mount", *words, flags, ctypes.c_char_p(options.encode()))

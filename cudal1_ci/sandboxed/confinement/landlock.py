@@ -1,7 +1,7 @@
-"""Which files a runner may read, run and write; no signals and no abstract sockets to others.
+"""Restrict which files a runner may read, run and write, and its signals and abstract sockets.
 
-What is readable is a list of what interpreters, compilers and drivers need. Names, sizes and times
-of other files stay visible: Landlock does not guard what `stat` says.
+The readable files are a list of what interpreters, compilers and drivers need. Names, sizes and
+times of other files stay visible: Landlock does not restrict `stat`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from . import kernel
 
 NEWEST = 7
-"""The newest version of the interface that is known here; the kernel may have more."""
+"""The newest interface version that this module knows. The kernel may have a newer one."""
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
@@ -29,7 +29,7 @@ FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 DEVICE = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | IOCTL
 READ = EXECUTE | READ_FILE | READ_DIR
 RIGHTS_OF_VERSION = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16, 7: 16}
-"""How many rights on files each version can deny."""
+"""Number of file rights that each version can deny."""
 TCP_BIND_AND_CONNECT = 0b11
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 VERSION_WITH_TCP, VERSION_WITH_SCOPES, VERSION_WITH_LOG = 4, 6, 7
@@ -47,17 +47,18 @@ CONFIGURATION = (
     *("ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "ca-certificates", "crypto-policies"),
     *("OpenCL", "vulkan", "glvnd", "nvidia", "fonts", "python3", "mime.types", "magic"),
 )
-"""Of /etc: what libraries look up. Not what it holds of keys."""
+"""Parts of /etc that libraries look up, without keys."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "fd", "kfd", "dri", "nvidia-caps")
-"""Of /dev, with `nvidia*` and a private `shm`. Not the disks: root owns them."""
+"""Parts of /dev, with `nvidia*` and a private `shm`. Disks are not among them: root owns them."""
 DEVICES_OF_GPUS = ("/dev/nvidia", "/dev/dri", "/dev/kfd")
 PACKAGES = ("site-packages", "dist-packages")
 SELF_HOSTED_RUNNER = ".credentials"
-"""A folder of /opt that has this file holds the registration of a CI runner."""
+"""A folder of /opt with this file holds the registration of a CI runner."""
 
 
 def version() -> int:
-    """Of the kernel's interface, at most `NEWEST`. Raises OSError where there is none."""
+    """Return the kernel's interface version, at most `NEWEST`. Raises OSError where there is
+    none."""
     found = kernel.call("landlock_create_ruleset", None, 0, ASK_VERSION)
     return min(found, NEWEST)
 
@@ -70,7 +71,7 @@ def restrict(
     gpu: bool = True,
     hidden: Collection[str] = (),
 ) -> int:
-    """Restrict this thread and what it starts, for good; returns the version that did it."""
+    """Restrict this thread and its children for good. Return the version that did it."""
     found = version()
     handled = (1 << RIGHTS_OF_VERSION[found]) - 1
     attributes = [handled]
@@ -91,7 +92,7 @@ def restrict(
 
 
 def grant(ruleset: int, path: str, rights: int) -> None:
-    """Add a rule; a file that is not there needs none."""
+    """Add a rule. A file that does not exist needs none."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -113,15 +114,15 @@ def grants(
     gpu: bool,
     hidden: Collection[str] = (),
 ) -> Iterator[tuple[str, int]]:
-    """Paths and the rights on what lies beneath them; none on the `hidden` devices."""
+    """Yield paths and the rights on what is below them; none on the `hidden` devices."""
     everything = ~(MAKE_CHAR | MAKE_BLOCK)
     yield str(scratch), everything
     if cache is not None:
         yield cache, everything
     if private_shm:
         yield "/dev/shm", everything & ~EXECUTE
-    # CUDA names its threads here, or fails with error 304. Not all of /proc: root may write there
-    # what the kernel runs on a crash.
+    # CUDA names its threads here, or fails with error 304. Other parts of /proc are excluded: root
+    # may write there what the kernel runs on a crash.
     yield "/proc/self", READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE
     for path, rights in readable(tuple(sys.path)):
         if path not in hidden and (gpu or not path.startswith(DEVICES_OF_GPUS)):
@@ -132,7 +133,7 @@ def grants(
 
 @functools.cache
 def readable(search_path: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """What a Python program of this interpreter reads and runs besides its own files."""
+    """Return what a Python program of this interpreter reads and runs besides its own files."""
     worker = Path(__file__).resolve().parent.parent
     found = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     found += [path for path in search_path if Path(path).name in PACKAGES]
@@ -155,12 +156,12 @@ def readable(search_path: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
 
 
 def grants_of_checkout(root: str) -> Iterator[tuple[str, int]]:
-    """All of a checkout but what its top level hides: `.git` may hold a token, `.env` a password.
-    Links that lead elsewhere lead nowhere."""
+    """Yield rights on a checkout without hidden files at its top: `.git` may hold a token,
+    `.env` a password. Links that leave the checkout do not work."""
     top = os.path.realpath(root)
     if top == "/":
         return
-    if not Path(top).is_dir():  # a zip file, say
+    if not Path(top).is_dir():  # such as a zip file
         yield top, READ
         return
     with contextlib.suppress(OSError):
@@ -168,13 +169,13 @@ def grants_of_checkout(root: str) -> Iterator[tuple[str, int]]:
             hidden = entry.name.startswith(".")
             if not hidden and not entry.is_symlink() and not holds_home(entry.path):
                 yield entry.path, READ
-        # Names alone, of everything beneath.
+        # Only the names of all that is below.
         yield top, READ_DIR
 
 
 @functools.cache
 def home() -> str:
-    """The user's. HOME is the worker's own folder."""
+    """Return the user's home. HOME is the worker's own folder."""
     try:
         return os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir)
     except KeyError:
@@ -182,5 +183,5 @@ def home() -> str:
 
 
 def holds_home(path: str) -> bool:
-    """Whether a folder is the user's home or holds it."""
+    """Return whether a folder is the user's home or holds it."""
     return home() == path or home().startswith(path.rstrip("/") + "/")

@@ -1,8 +1,8 @@
-"""Namespaces, capabilities and limits of a runner.
+"""Set up namespaces, capabilities and limits of a runner.
 
 The process that runners are forked from enters a user, a network and a PID namespace once, while it
-has one thread. Every runner has PID, IPC and mount namespaces of its own inside of these: what one
-program leaves behind, no other finds.
+has one thread. Every runner has its own PID, IPC and mount namespaces inside these. No program
+finds what another one leaves behind.
 """
 
 from __future__ import annotations
@@ -37,22 +37,25 @@ MAX_INODES = 65536
 MAX_PIDS = 1024
 """Processes and threads of a runner: a parallel build on 128 cores takes some 500."""
 MAX_PROCESSES_OF_USER = 4096
-"""Where the kernel counts by user: the runners of one judge together."""
+"""For all runners of one verifier together, where the kernel counts by user."""
 MAX_OPEN_FILES = 4096
 MAX_ANSWER_BYTES = 1000
 MAX_FILE_BYTES = 256 * 2**20
-"""Of any file that a runner writes: a program that prints forever must not fill the disk."""
+"""Size limit of any file that a runner writes: a program that prints forever must not fill the
+disk."""
 
 CAPABILITY_VERSION_3 = 0x20080522
 NO_ROOT_LOCKED = 0xEF
-"""Every secure bit and its lock, but `keep_caps` itself: user 0 is nobody special after an exec."""
+"""Every secure bit and its lock, except `keep_caps` itself. User 0 has no privileges after an
+exec."""
 
 
 def enter_user_namespace() -> bool:
-    """A user namespace in which this user is itself; other users are nobody.
+    """Enter a user namespace that maps this user to itself and no other user.
 
-    Root without the capability to set those of files gets a namespace, and may not map itself into
-    it: it would be nobody there, who can make no file. So this is rehearsed by a child.
+    Root may lack the capability to set capabilities of files. It then gets a namespace but may not
+    map itself into it. It would be the overflow user there, which can make no file. So a child
+    tries it first.
     """
 
     def enter() -> None:
@@ -70,7 +73,7 @@ def enter_user_namespace() -> bool:
 
 
 def rehearse(body: Callable[[], None]) -> None:
-    """Run `body` in a child that then ends. Raises the OSError that it met."""
+    """Run `body` in a child that then ends. Raises the child's OSError."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -89,32 +92,32 @@ def rehearse(body: Callable[[], None]) -> None:
 
 
 def enter_network_namespace() -> bool:
-    """Not even a loopback interface that is up."""
+    """Enter a network namespace without an active interface, even loopback."""
     kernel.unshare(CLONE_NEWNET)
     return True
 
 
 def enter_ipc_namespace() -> bool:
-    """No System V memory, semaphores or message queues but its own."""
+    """Enter an IPC namespace: no other System V memory, semaphores or message queues."""
     kernel.unshare(CLONE_NEWIPC)
     return True
 
 
 def enter_mount_namespace() -> bool:
-    """Mounts of this process are seen by it and its children alone."""
+    """Enter a mount namespace. Only this process and its children see its mounts."""
     kernel.unshare(CLONE_NEWNS)
     kernel.mount("none", "/", "", MS_REC | MS_PRIVATE)
     return True
 
 
 def mount_proc() -> bool:
-    """A /proc that shows this PID namespace alone."""
+    """Mount a /proc that shows only this PID namespace."""
     kernel.mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     return True
 
 
 def mount_tmpfs(scratch: Path) -> bool:
-    """Scratch and shared memory of a limited size, gone with the runner."""
+    """Mount scratch and shared memory of a limited size. They vanish with the runner."""
     flags = MS_NOSUID | MS_NODEV
     inodes = f"nr_inodes={MAX_INODES},mode=0700"
     kernel.mount("tmpfs", str(scratch), "tmpfs", flags, f"size={SCRATCH_BYTES},{inodes}")
@@ -124,8 +127,8 @@ def mount_tmpfs(scratch: Path) -> bool:
 
 
 def limit_processes(own_pid_namespace: bool) -> bool:
-    """End a fork bomb. The kernel does not count the processes of the real root; since Linux 6.14
-    it counts those of a PID namespace.
+    """Limit the number of processes against a fork bomb. The kernel does not count the processes of
+    the real root. Since Linux 6.14 it counts those of a PID namespace.
 
     Raises:
         OSError: Neither can be counted.
@@ -149,7 +152,7 @@ def limit_processes(own_pid_namespace: bool) -> bool:
 
 
 def limit_resources(memory_bytes: int | None) -> None:
-    """Sizes of files, of memory and of the table of descriptors; no core dumps."""
+    """Limit sizes of files, of memory and of the descriptor table; forbid core dumps."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -160,8 +163,8 @@ def limit_resources(memory_bytes: int | None) -> None:
 
 
 def drop_capabilities() -> bool:
-    """Keep no capability, and regain none: not by being root, not by a file that has one."""
-    with contextlib.suppress(OSError):  # an ordinary user has nothing to give up here
+    """Drop all capabilities, so that neither root nor a file with capabilities regains one."""
+    with contextlib.suppress(OSError):  # an ordinary user has none to drop
         kernel.prctl(kernel.PR_SET_SECUREBITS, NO_ROOT_LOCKED)
         for capability in range(64):
             kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
@@ -174,15 +177,15 @@ def drop_capabilities() -> bool:
 
 
 def forbid_new_privileges() -> bool:
-    """No set-user-id program gives this process more than it has."""
+    """Forbid that a set-user-id program gives this process more privileges."""
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     return True
 
 
 def enter_pid_namespace() -> bool:
-    """Go on as the first process of a PID namespace. The process that was here before waits for
-    that one and ends as it ends. Only from such a place can one go to further namespaces and come
-    back: the one that a process started in belongs to a user namespace that it has left."""
+    """Continue as the first process of a PID namespace. The original process waits for it and
+    ends as it ends. Only from such a process can one enter further namespaces and return. The
+    namespace that a process started in belongs to a user namespace that it has left."""
     kernel.unshare(CLONE_NEWPID)
     pid = os.fork()
     if pid == 0:
@@ -194,9 +197,8 @@ def enter_pid_namespace() -> bool:
 
 
 class Nursery:
-    """Makes PID namespaces. A small process, begun before the large one that it makes them for is
-    large: the first process of a namespace does nothing but reap, and costs a fork to begin and
-    an exit to end."""
+    """Make PID namespaces from a small process, started before its parent is large. The first
+    process of a namespace only reaps, and costs a fork to start and an exit to end."""
 
     def __init__(self) -> None:
         self.own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
@@ -207,8 +209,8 @@ class Nursery:
 
     @contextlib.contextmanager
     def namespace(self) -> Iterator[int]:
-        """A descriptor of the first process of a new namespace, into which children are born
-        inside of the `with`. The namespace ends with that process.
+        """Yield a descriptor of the first process of a new namespace. Children made inside the
+        `with` are in that namespace, which ends with that process.
 
         Raises:
             OSError: The kernel refused something.
@@ -230,7 +232,7 @@ class Nursery:
 
 
 def breed(requests: int, own: int) -> NoReturn:
-    """The life of a nursery: a namespace for each byte that it reads, until there are no more."""
+    """Run a nursery: make a namespace for each byte that it reads, until the input ends."""
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -254,8 +256,8 @@ def breed(requests: int, own: int) -> NoReturn:
 
 
 def close_namespace(keeper: int) -> None:
-    """End the namespace of that first process, and the descriptor. Children of this process that
-    live there must have been waited for."""
+    """Close the descriptor and end the namespace of that first process. Children of this process
+    in that namespace must have been waited for."""
     with contextlib.suppress(OSError):
         signal.pidfd_send_signal(keeper, signal.SIGKILL)
         select.select([keeper], [], [])

@@ -1,15 +1,15 @@
-"""System calls that no program needs to compute something, refused by the kernel.
+"""Let the kernel refuse system calls that no program needs to compute something.
 
-A list of what is denied and not of what is allowed: CUDA's driver and compilers use what they
-like, and the other layers bound what it can reach. Beyond that list:
+The list names denied calls, not allowed ones: CUDA's driver and compilers use many calls, and the
+other layers bound what these can reach. In addition:
 
-- `clone` makes processes and threads, no namespaces; `clone3`, whose flags cannot be looked at, is
-  said not to exist, and glibc falls back.
-- A socket is a local one that must be connected before it is written to, and `connect` is denied:
-  CUDA fails with error 304 when it cannot make, name and listen at one. A pair of sockets may be a
-  stream; over datagram sockets one could write to any address.
-- `setsid` and `setpgid` do nothing and say that they did. So all that a runner starts stays in its
-  process group, which one signal stops or ends whole; ninja and other builders insist on success.
+- `clone` makes processes and threads, no namespaces. `clone3`, whose flags a filter cannot read,
+appears not to exist, and glibc falls back to `clone`.
+- A socket is a local one that must be connected before a write, and `connect` is denied. CUDA fails
+with error 304 when it cannot make, name and listen at one. A pair of sockets may be a stream; over
+datagram sockets a program could write to any address.
+- `setsid` and `setpgid` do nothing and report success. So all that a runner starts stays in its
+process group, which one signal stops or ends whole. ninja and other builders insist on success.
 """
 
 from __future__ import annotations
@@ -52,23 +52,24 @@ ALLOW = 0x7FFF0000
 ERRNO = 0x00050000
 AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32_CALLS = 0x40000000
-"""The second table of calls of an x86-64 kernel starts here."""
+"""The second call table of an x86-64 kernel starts here."""
 
 SET_MODE_FILTER = 1
 SPEC_ALLOW = 4
-"""Older kernels slow a filtered process down for fear of speculation, which would be measured."""
+"""Without it older kernels slow a filtered process against speculation, which would be measured."""
 
 Instruction = tuple[int, int, int, int]
 
 
 class Program(ctypes.Structure):
-    """sock_fprog."""
+    """The C structure sock_fprog."""
 
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
 def when(name: str, action: int) -> list[Instruction]:
-    """End with `action` when the call at hand is the named one; nothing where there is none."""
+    """Return instructions that end with `action` for the named call; none where there is no such
+    call."""
     number = kernel.number_of(name)
     if number is None:
         return []
@@ -76,7 +77,7 @@ def when(name: str, action: int) -> list[Instruction]:
 
 
 def instructions() -> list[Instruction]:
-    """The filter for this machine. Raises OSError for an unknown one."""
+    """Return the filter for this machine. Raises OSError for an unknown one."""
     clone, pair = kernel.number_of("clone"), kernel.number_of("socketpair")
     single = kernel.number_of("socket")
     assert clone is not None
@@ -122,7 +123,7 @@ def instructions() -> list[Instruction]:
 
 
 def filter_calls() -> bool:
-    """Install the filter, for this thread and what it starts, for good."""
+    """Install the filter, for this thread and its children, for good."""
     code = instructions()
     packed = b"".join(struct.pack("=HBBI", *one) for one in code)
     program = Program(len(code), packed)

@@ -1,1 +1,1 @@
-"""Fork runners from a warm process in which torch is imported and no program was run."""
+"""Fork runners from a warm process that has imported torch and run no program."""

@@ -1,4 +1,4 @@
-"""The warm process that the judge forks its runners from; one of them is in handles.py."""
+"""Control the warm process that the verifier forks its runners from. handles.py is one runner."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from .spare_runners import Spares
 
 R = TypeVar("R")
 TEMPLATE_START_S = 120.0
-"""Importing torch from a cold disk took up to 40 s; three times that is broken, not slow."""
+"""Importing torch from a cold disk took up to 40 s. Three times that is broken, not slow."""
 STOP_S, STOP_LOOK_S = 0.2, 0.002
-"""For the call into the kernel that a process which is to stop may be in."""
+"""Seconds for the system call that a stopping process may be in."""
 REAP_S = 30.0
-"""The kernel frees the memory of a thousand processes in less."""
+"""Seconds. The kernel frees the memory of a thousand processes in less."""
 
 
 class Source:
-    """A process that runners are forked from, which answers one request at a time: they are opened
-    side by side."""
+    """A process that runners are forked from. It answers one request at a time, for runners
+    opened in parallel."""
 
     def __init__(self, template: Template, channel: Channel, known: Iterable[str] = ()):
         self.template = template
         self.channel = channel
         self.known = set(known)
-        """Modules that it was told of."""
+        """Modules that it was sent."""
         self.lock = threading.Lock()
         self.spares = Spares(template, self)
 
@@ -65,7 +65,8 @@ class Source:
         descriptors: Sequence[int] = (),
         turn: Turn | None = None,
     ) -> tuple[R, list[int]]:
-        """Its answer; who wants to time meanwhile is given way to in a `turn`."""
+        """Return the answer to a request. Within a `turn`, yield the device to processes that
+        time."""
         with self.lock:
             self.channel.send(request, descriptors)
             if turn is None:
@@ -74,8 +75,8 @@ class Source:
         return decode(answers_to(request), body), fds
 
     def warm(self, modules: Iterable[str]) -> None:
-        """Import what it was not told of yet. It takes seconds of a processor, and none of the
-        device: it goes on while others time."""
+        """Import modules that were not sent before. It takes seconds of a processor and no time
+        of the device, so it continues while others time."""
         fresh = [name for name in modules if name not in self.known]
         self.known.update(fresh)
         if fresh:
@@ -90,7 +91,7 @@ class Template:
     """The warm process and its forks.
 
     Raises:
-        SandboxError: It ended before it could say what it is allowed to do here.
+        SandboxError: It ended before it could report what it is allowed to do here.
     """
 
     def __init__(
@@ -98,28 +99,29 @@ class Template:
     ):
         self.process = process
         self.device: str | None = None
-        """Where a process is slow to begin, and one is begun ahead: `cuda`; None is nowhere."""
+        """`cuda` where a process is slow to start and one is started ahead; None for no such
+        device."""
         self.plain = Source(self, channel)
         self.compiling: Source | None = None
-        """Of programs that ask for torch.compile, once there is one."""
+        """Process for programs that use torch.compile, once there is one."""
         self.memory_bytes = memory_bytes
         self.cores: Sequence[int] | None = None
-        """Where runners may compute: more threads than the reference's get no more of them."""
-        # Inside of the folder that the host made and removes.
+        """Cores for runners. A program with more threads than the reference gets no more cores."""
+        # Inside the folder that the host made and removes.
         self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
         self.builds = Builds(self.scratch / "builds")
         self.environment: dict[str, str] = {}
-        """Variables that runners have besides those of the template."""
+        """Variables of runners besides those of the template."""
         self.has_gpu = True
         """Whether runners may open the devices of a GPU."""
         self.hidden: tuple[str, ...] = ()
-        """Devices of other GPUs, which they may not."""
+        """Devices of other GPUs, which they may not open."""
         self.spent = Spent()
         self.branching = threading.Lock()
         self.turn: Turn | None = None
-        """On the device, of the request at hand; None where nobody is given way to."""
+        """Hold on the device for the current request; None where it yields to no process."""
         self.alive: set[RunnerHandle] = set()
-        """Those that have a process."""
+        """Runners that have a process."""
         try:
             ready, _ = channel.receive(READY, TEMPLATE_START_S)
         except (ChannelClosed, ChannelTimeout) as error:
@@ -134,8 +136,8 @@ class Template:
             source.warm(modules)
 
     def source(self, program: Program | None) -> Source:
-        """Where runners of a program are forked from: a second process, begun when the first
-        program asks for torch.compile, knows that."""
+        """Return the process that runners of a program are forked from. The first program with
+        torch.compile starts a second process for such programs."""
         modules = modules_for(program) if program else ()
         if not modules:
             return self.plain
@@ -156,11 +158,13 @@ class Template:
         is_trusted: bool = False,
         is_new: bool = False,
     ) -> Iterator[RunnerHandle]:
-        """A fresh runner, killed with all that it started at the end. It is forked when it is first
-        asked something: what it may read is settled then, and the request says what it needs. It is
-        not told whether it is trusted; its failures say so. What a program compiles outlives its
-        runner, for the same program alone: whoever can write there chooses what the next one
-        finds. One that need not be `is_new` may be a spare one (spares.py)."""
+        """Yield a new runner, killed at the end with all that it started.
+
+        It is forked at its first request, which says what it needs; what it may read is fixed then.
+        It does not know whether it is trusted, but its failures report it. A program's builds
+        outlive the runner, for the same program only: a program that writes there chooses what the
+        next one finds. Unless it must be new (`is_new`), it may be a spare one (spare_runners.py).
+        """
         source = self.source(program)
         folder = self.builds.use(program) if program else contextlib.nullcontext()
         with folder as cache:
@@ -173,13 +177,13 @@ class Template:
     def handle(
         self, cache: Path | None, source: Source, is_trusted: bool = False, is_new: bool = False
     ) -> RunnerHandle:
-        """One whose process is still to come; whoever asks for it ends it."""
+        """Return a handle whose process is still to be started. The caller ends it."""
         scratch = Path(tempfile.mkdtemp(prefix="r", dir=self.scratch))
         return RunnerHandle(scratch, self, cache, source, is_trusted, is_new)
 
     def build_for(self, architecture: str | None, store: Store | None) -> None:
-        """Runners compile for this architecture of a GPU alone, and what they build is kept in the
-        store. Not where a runner could write in another one's folder."""
+        """Let runners compile for this GPU architecture only, and keep their builds in the
+        store. This does nothing where a runner could write in another one's folder."""
         if architecture is not None:
             self.environment["TORCH_CUDA_ARCH_LIST"] = architecture
         if store is not None and is_granted(self.sandbox.get("landlock")):
@@ -194,7 +198,7 @@ class Template:
         cache: Path | None,
         source: Source,
     ) -> tuple[Process, Channel]:
-        """A new runner's process, and the channel to it.
+        """Fork a runner. Return its process, and the channel to it.
 
         Raises:
             SandboxError: It could not be confined as the first one was.
@@ -218,7 +222,7 @@ class Template:
         return process, Channel(ours)
 
     def settings(self) -> ForkSettings:
-        """What is the same for all runners that are forked now."""
+        """Return the settings of all runners that are forked now."""
         return ForkSettings(
             memory_bytes=self.memory_bytes,
             cores=None if self.cores is None else tuple(self.cores),
@@ -228,8 +232,8 @@ class Template:
         )
 
     def keep_to(self, uuid: str) -> None:
-        """Runners have this GPU alone, of a machine that has several; where the kernel or CUDA has
-        none of it they have all, and the layer is missing."""
+        """Restrict runners to this GPU on a machine of several. Where the kernel or CUDA does
+        not support it, runners have all GPUs, and the layer is reported missing."""
         others = gpus.others_than(uuid)
         if not others:
             return
@@ -243,18 +247,18 @@ class Template:
             self.environment.update(gpus.FIRST)
 
     def reap(self, process: Process, source: Source) -> int | None:
-        """Kill a runner with all that it started and learn how it ended."""
+        """Kill a runner with all that it started, and return how it ended."""
         process.signal(signal.SIGKILL)
         with self.spent.over("reap"):
             reply, _ = source.ask(Reap(number=process.number), REAP_S)
         return reply.status
 
     def awake_s(self) -> float:
-        """Seconds of a clock that stands still while the device is let go."""
+        """Return seconds of a clock that stops while the device is released."""
         return time.monotonic() if self.turn is None else self.turn.awake_s()
 
     def stop(self) -> list[RunnerHandle]:
-        """Stop all runners that run; none of them runs the text of its program then."""
+        """Stop all running runners, so that none executes its program."""
         running = [one for one in tuple(self.alive) if not one.is_paused]
         for one in running:
             one.signal(signal.SIGSTOP)
@@ -271,7 +275,7 @@ class Template:
         return [one for one in (self.compiling, self.plain) if one is not None]
 
     def settle(self) -> None:
-        """Wait until no process is being begun ahead."""
+        """Wait until no process is being started ahead."""
         for source in self.sources():
             source.spares.settle()
 

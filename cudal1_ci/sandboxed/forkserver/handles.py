@@ -1,4 +1,4 @@
-"""One runner as the judge has it: its process, what may be asked of it, and how it failed."""
+"""Handle one runner for the verifier: its process, its requests and its failures."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 MAX_LOG_BYTES = 4000
 FAILURE = b'{"op": "raised"'
-"""How a failure begins, as codec.py encodes it. One that begins otherwise is read later."""
+"""Start of an encoded failure (codec.py). A message with another start is decoded later."""
 STOPPED = frozenset("tTZX")
-"""States of processes that do not run: stopped, traced, and those that have ended."""
+"""States of processes that do not run: stopped, traced or ended."""
 DEATH_S = 0.5
-"""From the end of a runner's channel to its own."""
+"""Seconds from the end of a runner's channel to its own end."""
 
 
 class RunnerFailure(Exception):
-    """A runner raised, died or hung: a fact about its program, turned into a verdict."""
+    """A runner raised, died or hung. This is a fact about its program and becomes a verdict."""
 
     def __init__(
         self,
@@ -61,41 +61,42 @@ class RunnerFailure(Exception):
         """What it raised, where it did."""
         self.log = log
         self.is_trusted = is_trusted
-        """Whether the runner was one of the reference in a launch, where candidates fail too."""
+        """Whether the runner was one of the reference in a repetition, where candidates fail
+        too."""
 
     @property
     def stage(self) -> str | None:
-        """`import` or `compile`, where it failed in one."""
+        """Return `import` or `compile`, where it failed in one."""
         return None if self.error is None else self.error.stage
 
 
 @dataclass(frozen=True)
 class Unread(Generic[R]):
-    """An answer that came and was not looked at yet, as a clock runs."""
+    """An answer that came and was not read yet, as a clock runs."""
 
     handle: RunnerHandle
     request: Asks[R]
     body: bytes
 
     def read(self) -> R:
-        """Raises RunnerFailure."""
+        """Decode the answer. Raises RunnerFailure."""
         return self.handle.read(self.request, self.body)
 
 
 class Process:
-    """A runner's process, by a descriptor that means nobody else when it is gone."""
+    """A runner's process, by a descriptor that never refers to another process."""
 
     def __init__(self, number: int, pidfd: int):
         self.number = number
-        """What its source calls it."""
+        """The number by which its source knows it."""
         self.pidfd = pidfd
         words = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split()
         self.group = int(words[words.index("Pid:") + 1])
-        """Its number here, that of its process group too; 0 or less when it cannot be seen here."""
+        """Its process ID and process group here; 0 or less when it cannot be seen here."""
 
     def signal(self, number: signal.Signals) -> None:
-        """To its process group, which nothing that it starts can leave. The number is not used
-        again before the template has waited for it, which it does when the judge says so."""
+        """Send a signal to its process group, which its children cannot leave. The ID is not
+        reused before the template has waited for it, which it does at the verifier's request."""
         with contextlib.suppress(OSError):
             if self.group > 0:
                 os.killpg(self.group, number)
@@ -103,17 +104,17 @@ class Process:
                 signal.pidfd_send_signal(self.pidfd, number)
 
     def pin(self, cores: Sequence[int]) -> None:
-        """All of its threads to these processor cores, and those that they start."""
+        """Pin all of its threads, and those that they start, to these processor cores."""
         with contextlib.suppress(OSError):  # ended, or not to be seen here
             for thread in Path(f"/proc/{self.group}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), cores)
 
     def has_ended(self, timeout_s: float) -> bool:
-        """Wait for its end for some time."""
+        """Return whether it ends within some time."""
         return bool(select.select([self.pidfd], [], [], timeout_s)[0])
 
     def has_stopped(self) -> bool:
-        """Of its first process, which its threads and children are stopped with."""
+        """Return whether its first process is stopped. Its threads and children stop with it."""
         try:
             stat = Path(f"/proc/{self.group}/stat").read_text(errors="replace")
         except OSError:
@@ -127,7 +128,7 @@ class Process:
 
 
 class RunnerHandle:
-    """What the judge may ask of one runner."""
+    """The requests that a verifier can send to one runner."""
 
     def __init__(
         self,
@@ -152,17 +153,18 @@ class RunnerHandle:
         self.segments: dict[str, AnySegment] = {}
         self.outgrown: dict[str, list[AnySegment]] = {}
         self.shared: list[tuple[Map | SettleIn, list[int]]] = []
-        """What it is told first, such as of memory that was shared before there was a process."""
+        """Messages that it gets first, such as of memory that was shared before the process
+        started."""
         self.last_words = ""
         self.is_paused = False
         self.spin_s = 0.0
-        """How long its answer is looked for without a pause,"""
+        """Seconds of busy waiting for its answer,"""
         self.doze_s = 0.0
-        """after this time, in which it is not expected."""
+        """after this time, in which no answer is expected."""
 
     def start(self, checkouts: Sequence[str], device: str | None, timeout_s: float) -> Channel:
-        """Fork it, unless that is done, and tell it of the memory that was shared before. One that
-        is to load a program on a `device` may have been forked for it.
+        """Fork it if that is not done, and send it the memory that was shared before. A runner that
+        loads a program on a `device` may have been forked for that.
 
         Raises:
             RunnerFailure: It ended, or could not take the memory.
@@ -188,7 +190,7 @@ class RunnerHandle:
         return channel
 
     def adopt(self, other: RunnerHandle) -> Channel:
-        """Go on with the process of another one, which knows no program yet."""
+        """Take over the process of another handle, which has no program yet."""
         assert other.channel is not None
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch, self.log_path, self.cache = other.scratch, other.log_path, other.cache
@@ -199,7 +201,7 @@ class RunnerHandle:
         return other.channel
 
     def ask(self, request: Asks[R], timeout_s: float) -> R:
-        """The answer to one request.
+        """Send a request and return its answer.
 
         Raises:
             RunnerFailure: The program raised, the runner died, or it did not answer in time.
@@ -207,8 +209,8 @@ class RunnerHandle:
         return self.send(request, encode(request), timeout_s).read()
 
     def send(self, request: Asks[R], body: bytes, timeout_s: float) -> Unread[R]:
-        """The same while a clock runs: of what was encoded before, and decoded when it is read. A
-        failure that says so is read at once. Raises RunnerFailure."""
+        """Send an encoded request while a clock runs. The answer is decoded when it is read, but
+        a failure that names itself is read at once. Raises RunnerFailure."""
         channel = self.start(*needs_of(request), timeout_s)
         self.resume()
         try:
@@ -224,7 +226,7 @@ class RunnerHandle:
         return found
 
     def read(self, request: Asks[R], body: bytes) -> R:
-        """What came as the answer to a request. Raises RunnerFailure."""
+        """Decode the answer to a request. Raises RunnerFailure."""
         try:
             answer = decode(answers_or(request, Raised), body)
             if not isinstance(answer, Raised):
@@ -241,9 +243,9 @@ class RunnerHandle:
     def share(
         self, name: str, accelerator: Accelerator, num_bytes: int, timeout_s: float
     ) -> AnySegment:
-        """Memory that the judge and this runner both see, until the runner ends: a GPU's memory
-        must outlive those who opened it. Of one name it is the same again where that is large
-        enough.
+        """Share memory between the verifier and this runner until the runner ends. Memory of a GPU
+        must outlive the processes that opened it. A second call with a name returns the same memory
+        where that is large enough.
 
         Raises:
             RunnerFailure: The runner could not take it.
@@ -265,9 +267,9 @@ class RunnerHandle:
         return segment
 
     def let_go(self, names: Sequence[str], most_bytes: int, timeout_s: float) -> None:
-        """Of memory that was shared under these names, and of what its program has cached, where
-        that is more than so much together. A program may need much for a call and be given little.
-        Raises RunnerFailure."""
+        """Release the memory shared under these names and the program's cached memory, where both
+        together exceed `most_bytes`. A program may need much for a call and get little. Raises
+        RunnerFailure."""
         found = {
             name: [self.segments[name], *self.outgrown.get(name, ())]
             for name in names
@@ -290,7 +292,7 @@ class RunnerHandle:
         descriptors: Sequence[int],
         timeout_s: float,
     ) -> None:
-        """Tell the process of a place or of memory. Raises RunnerFailure."""
+        """Send a place or memory to the process. Raises RunnerFailure."""
         try:
             body = self.exchange(channel, request, encode(request), descriptors, timeout_s)
         except ChannelTimeout:
@@ -304,7 +306,8 @@ class RunnerHandle:
             raise self.failure(failure.kind, said) from None
 
     def failure(self, kind: str, message: str, error: Raised | None = None) -> RunnerFailure:
-        """What became of this runner, with the traceback of its error or the last that it said."""
+        """Return how this runner failed, with the traceback of its error or the end of its
+        output."""
         log = self.log() if error is None else error.traceback
         return RunnerFailure(kind, message, error, log, self.is_trusted)
 
@@ -316,7 +319,7 @@ class RunnerHandle:
         descriptors: Sequence[int],
         timeout_s: float,
     ) -> bytes:
-        """Send and receive; descriptors that come back are not wanted, and would pile up."""
+        """Send and receive. Descriptors that come back are closed, so that they do not pile up."""
         with self.template.spent.over(request.op):
             channel.send_body(body, descriptors)
             reply, unwanted = self.receive(channel, timeout_s)
@@ -325,39 +328,39 @@ class RunnerHandle:
         return reply
 
     def receive(self, channel: Channel, timeout_s: float) -> tuple[bytes, list[int]]:
-        """Its answer. Who wants to time meanwhile is given way to, and that time does not count."""
+        """Return its answer. Processes that time get the device meanwhile, and that time does
+        not count."""
         turn = self.template.turn
         if turn is None:
             return channel.receive_body(timeout_s, self.spin_s, self.doze_s)
         return turn.receive(channel, timeout_s)
 
     def pin(self, cores: Sequence[int]) -> None:
-        """Leave it these processor cores alone, with all threads that it has."""
+        """Restrict it, with all its threads, to these processor cores."""
         if self.process is not None and not self.ended:
             self.process.pin(cores)
 
     def pause(self) -> None:
-        """Stop all of its threads and children; what a runner does not do it cannot do ahead of
-        time."""
+        """Stop all of its threads and children. A stopped runner cannot work ahead of time."""
         self.is_paused = True
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self.is_paused = False
         self.signal(signal.SIGCONT)
 
     def has_stopped(self) -> bool:
-        """Whether it does not run, as far as can be seen from here."""
+        """Return whether it does not run, if that can be seen from here."""
         return self.process is None or self.ended or self.process.has_stopped()
 
     def signal(self, number: signal.Signals) -> None:
-        """A runner that is gone is noticed when it is asked."""
+        """Send a signal. A runner that is gone is noticed at the next request."""
         if self.process is not None and not self.ended:
             self.process.signal(number)
 
     def death(self) -> str:
-        """How the process ended, in words."""
+        """Describe how the process ended."""
         status = None if self.ended else self.template_status()
         if status is None:
             return "the process ended"
@@ -369,7 +372,7 @@ class RunnerHandle:
         return f"the process exited with code {os.WEXITSTATUS(status)}"
 
     def template_status(self) -> int | None:
-        """Wait a moment for an exit of its own, then kill."""
+        """Wait a moment for it to exit, then kill it. Return its status."""
         if self.process is None:
             return None
         self.ended = True
@@ -377,7 +380,7 @@ class RunnerHandle:
         return self.template.reap(self.process, self.source)
 
     def log(self) -> str:
-        """The last that the program printed."""
+        """Return the end of the program's output."""
         try:
             with self.log_path.open("rb") as log:
                 log.seek(-min(MAX_LOG_BYTES, log.seek(0, os.SEEK_END)), os.SEEK_END)
@@ -387,11 +390,11 @@ class RunnerHandle:
         return text.decode(errors="replace")
 
     def kill(self) -> None:
-        """Begin its end, which `end` waits for, so that several end side by side."""
+        """Start its end, which `end` waits for, so that several can end in parallel."""
         self.signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill it and forget it; its log can still be asked for."""
+        """Kill it and release it. Its log stays readable."""
         try:
             if self.process is not None and not self.ended:
                 self.template.reap(self.process, self.source)
@@ -412,8 +415,8 @@ class RunnerHandle:
 
 
 def needs_of(request: Asks[Any]) -> tuple[list[str], str | None]:
-    """What a process must be able to do for a request: checkouts that it may read, and the device
-    on which it loads a program."""
+    """Return what a process needs for a request: readable checkouts, and the device for its
+    program."""
     program = request.program if isinstance(request, Load | Build | MakeCalls) else None
     checkouts = [program.root] if isinstance(program, TreeProgram) else []
     return checkouts, request.device if isinstance(request, Load) else None

@@ -1,12 +1,12 @@
-"""A warm process from which runners are forked: torch is imported, nothing was run.
+"""Fork runners from a warm process: torch is imported, no program was run.
 
-A fork costs some milliseconds where an import costs seconds. No tensor operation may run here:
-a thread pool that exists before a fork does not exist after it. Before torch is imported, and may
-start a thread, this process enters the namespaces that runners share and tries the other layers of
-the sandbox (sandbox/) in a process that ends at once.
+A fork costs some milliseconds where an import costs seconds. No tensor operation may run here: a
+thread pool that exists before a fork does not exist after it. Importing torch may start a thread.
+So this process first enters the namespaces that runners share. It also tries the other layers of
+the sandbox (confinement/) in a process that ends at once.
 
-A runner is the leader of a process group that none of its children can leave, and lives in a PID
-namespace of its own where the kernel grants one; either ends whole.
+A runner leads a process group that none of its children can leave. It has a PID namespace of its
+own where the kernel grants one. Both end as a whole.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ READY = b"ready"
 MAX_READY_BYTES = 65536
 FIRST_HIGH_FD = 64
 DRIVER_COUNT = "_cuda_getDeviceCount"
-"""Of torch._C, in builds with CUDA."""
+"""Function of torch._C, in builds with CUDA."""
 CHANNEL_FD = 3
 """The only descriptor of a runner besides stdin, stdout and stderr."""
 
@@ -68,13 +68,13 @@ class Forked:
 
 
 def main(channel: Channel, num_threads: int) -> None:
-    """Fork, warm up and reap as the judge asks, until it is gone."""
+    """Fork, warm up and reap at the verifier's requests, until it is gone."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     granted = confinement.enter()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     nursery = nursery_for(granted)
-    other = Nursery() if nursery else None  # begun while this process is small
-    # Not before: a namespace is entered by way of a process that can be looked at.
+    other = Nursery() if nursery else None  # started while this process is small
+    # Not earlier: entering a namespace needs a process that can be inspected.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     granted = probe(granted, nursery)
     channel.send(Ready(sandbox=granted))
@@ -90,7 +90,7 @@ def main(channel: Channel, num_threads: int) -> None:
 def serve(
     channel: Channel, granted: confinement.Granted, nursery: Nursery | None, other: Nursery | None
 ) -> None:
-    """What is asked of this process, or of its `branch`, which has the `other` nursery."""
+    """Answer requests to this process, or to its `branch`, which has the `other` nursery."""
     runners: dict[int, Forked] = {}
     while True:
         try:
@@ -125,8 +125,8 @@ def branch(
     nursery: Nursery | None,
     runners: dict[int, Forked],
 ) -> None:
-    """Begin another process like this one, which answers over `fd`: runners may be forked from it
-    after it imported what others are not to find."""
+    """Start another process like this one, which answers over `fd`. Runners forked from it find
+    imports that others must not find."""
     gc.freeze()
     if os.fork() == 0:
         try:
@@ -143,8 +143,8 @@ def branch(
 
 
 def warm(modules: Sequence[str]) -> int:
-    """Import what runners imported from outside of the checkout, so that later ones find it done.
-    A module that cannot be imported alone is left to the runner."""
+    """Import what runners imported from outside the checkout, so that later ones find it done. A
+    module that cannot be imported separately is left to the runner."""
     count = 0
     with unasked_driver():
         for name in modules:
@@ -158,9 +158,8 @@ def warm(modules: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def unasked_driver() -> Iterator[None]:
-    """Modules that ask how many GPUs there are (`torch.utils.cpp_extension` does when it is
-    imported) hear what this process was given. A driver that was asked cannot be used after a
-    fork: torch refuses."""
+    """Answer modules that count GPUs at import, as `torch.utils.cpp_extension` does, from this
+    process's own settings. After a call to the driver torch refuses to use it in a fork."""
     import torch
 
     if not hasattr(torch._C, DRIVER_COUNT):
@@ -176,8 +175,8 @@ def unasked_driver() -> Iterator[None]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a module is one of the interpreter's or of its packages'. A runner says what to
-    import, and this process is less confined: an editable checkout's code must not run here."""
+    """Return whether a module is part of the interpreter or of its packages. A runner names what
+    to import, and this process is less confined: code of an editable checkout must not run here."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return False
@@ -190,7 +189,7 @@ def is_installed(name: str) -> bool:
 
 
 def nursery_for(granted: confinement.Granted) -> Nursery | None:
-    """Where runners get PID namespaces from; notes why there is none."""
+    """Return the source of runners' PID namespaces; record why there is none."""
     if not confinement.is_granted(granted["pid_namespace"]):
         return None
     try:
@@ -205,7 +204,7 @@ def nursery_for(granted: confinement.Granted) -> Nursery | None:
 
 
 def probe(granted: confinement.Granted, nursery: Nursery | None) -> confinement.Granted:
-    """Every layer of a runner, tried in a process that then ends."""
+    """Try every layer of a runner in a process that then ends."""
 
     def attempt(scratch: Path, report: int) -> None:
         found = confinement.confine(confinement.Place(scratch=scratch), granted, strict=False)
@@ -220,7 +219,7 @@ def probe(granted: confinement.Granted, nursery: Nursery | None) -> confinement.
 
 
 def tried(attempt: Callable[[Path, int], None], nursery: Nursery | None) -> bytes:
-    """What a child says that has a folder and then ends."""
+    """Return what a child reports that has a folder and then ends."""
     scratch = Path(tempfile.mkdtemp(prefix="probe-", dir=Path.home()))
     try:
         forked, answer = fork(lambda report: attempt(scratch, report), nursery)
@@ -231,7 +230,8 @@ def tried(attempt: Callable[[Path, int], None], nursery: Nursery | None) -> byte
 
 
 def see_gpu(request: SeeGpu, granted: confinement.Granted, nursery: Nursery | None) -> bool | str:
-    """Whether CUDA works for a runner that may open the files of one GPU alone, or why not."""
+    """Return whether CUDA works for a runner that may open the files of one GPU only, or why
+    not."""
 
     def attempt(scratch: Path, report: int) -> None:
         place = confinement.Place(scratch=scratch, hidden=request.hidden)
@@ -255,7 +255,8 @@ def fork_runner(
     nursery: Nursery | None,
     runners: dict[int, Forked],
 ) -> ForkedRunner | NotForked:
-    """Start a runner that talks over `fd`; the reply names its process, or why there is none."""
+    """Start a runner that talks over `fd`. The reply names its process, or says why there is
+    none."""
 
     settings = request.settings
 
@@ -275,7 +276,7 @@ def fork_runner(
         if settings.cores is not None:
             os.sched_setaffinity(0, settings.cores)
         confinement.confine(place, granted, strict=True)
-        # A thread of a process that cannot be looked at cannot even be named by itself.
+        # A thread of a process that cannot be inspected cannot even be named by itself.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         confinement.move_in(place)
         torch_compiler.settle_in()
@@ -285,7 +286,7 @@ def fork_runner(
         os.close(report)
         runner.main(Channel(socket.socket(fileno=CHANNEL_FD)), place.scratch)
 
-    landlock.readable(tuple(sys.path))  # found here once; a fork knows it
+    landlock.readable(tuple(sys.path))  # found here once; a fork keeps it
     try:
         forked, answer = fork(begin, nursery)
     except OSError as error:
@@ -301,13 +302,13 @@ def fork_runner(
 
 
 def fork(body: Callable[[int], None], nursery: Nursery | None) -> tuple[Forked, bytes]:
-    """Run `body` in a child, and wait for what it writes to the descriptor that it is given."""
+    """Run `body` in a child, and wait for what the child writes to its descriptor."""
     with nursery.namespace() if nursery else contextlib.nullcontext() as keeper:
         heard, low = os.pipe()
         report = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH_FD)
         os.close(low)
-        # What is here is not garbage. A collection in the fork would look at all of it, and so copy
-        # each page of it: a tenth of a second.
+        # What exists here is not garbage. A collection in the fork would visit all of it and so
+        # copy each of its pages: a tenth of a second.
         gc.freeze()
         try:
             pid = os.fork()
@@ -326,7 +327,7 @@ def fork(body: Callable[[int], None], nursery: Nursery | None) -> tuple[Forked, 
 
 
 def live(body: Callable[[int], None], report: int) -> NoReturn:
-    """The life of a child: its failure is written where its readiness is waited for."""
+    """Run a child. Its failure is written where its parent waits for its readiness."""
     code = 1
     try:
         os.setsid()
@@ -341,9 +342,9 @@ def live(body: Callable[[int], None], report: int) -> NoReturn:
 
 
 def keep_descriptors(log: int, fd: int, report: int) -> None:
-    """Nothing else is open: stdin is empty, stdout and stderr are the log."""
+    """Close all other descriptors: stdin is empty, stdout and stderr are the log."""
     null = os.open(os.devnull, os.O_RDONLY)
-    # First out of the way of the numbers that they are to have, so that none overwrites another.
+    # First they move away from their final numbers, so that none overwrites another.
     high = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, FIRST_HIGH_FD) for one in (null, log, log, fd)]
     for number, one in enumerate(high):
         os.dup2(one, number, inheritable=number != CHANNEL_FD)
@@ -352,7 +353,7 @@ def keep_descriptors(log: int, fd: int, report: int) -> None:
 
 
 def end(forked: Forked | None) -> int | None:
-    """Kill a runner with all that it left behind; its wait status."""
+    """Kill a runner with all that it left behind; return its wait status."""
     if forked is None:
         return None
     status = None

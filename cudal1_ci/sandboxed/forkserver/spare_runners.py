@@ -1,15 +1,16 @@
-"""A runner that is begun before there is a program for it.
+"""Start a runner before there is a program for it.
 
-On a GPU most of what a runner costs is its context, which the driver makes for one process after
-the other: here that is done while the runner before it is at work. It is forked and confined like
-any other, knows no program, and is given to the next text that is loaded. Not to a program of a
-checkout, since what a runner may read is settled when it is forked; nor to one that has built
-something, since so is where it finds that; nor for a launch, whose processes are to be alike.
-Programs that ask for torch.compile are forked from another process than all others, and have one of
-their own from the first such program on.
+On a GPU most of a runner's cost is its context, which the driver makes for one process after
+another. Here that happens while the runner before it works. A spare runner is forked and confined
+like any other and knows no program. It gets the next text that is loaded, with three exceptions. A
+program of a checkout cannot use it, because what a runner may read is fixed at the fork. A program
+that has built something cannot, because the place of its builds is fixed too. A repetition cannot,
+because its processes must be equal.
+Programs with torch.compile are forked from another process and have their own spare, from the first
+such program on.
 
-No request is answered before the spare one is ready: whoever times next is not disturbed by it.
-Who waits to time meanwhile is given way to, as by all runners.
+No request is answered before the spare is ready, so that it does not disturb the next timing. It
+yields to processes that wait to time, as all runners do.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class Spare:
     folder: Held
     """Where it would build something, before there is a program."""
     settings: ForkSettings
-    """Of the template, when it was forked."""
+    """Settings of the template, when it was forked."""
     is_awake: bool = False
 
 
 class Spares:
-    """Of a process that runners are forked from, one at a time."""
+    """The spares of a process that runners are forked from, one at a time."""
 
     def __init__(self, template: Template, source: Source):
         self.template = template
@@ -57,8 +58,8 @@ class Spares:
         self.lock = threading.Lock()
 
     def take(self, cache: Path | None, device: str) -> RunnerHandle | None:
-        """One for the program whose folder this is, if it can have one; the next one is begun
-        then."""
+        """Take a spare for the program with this folder, if it can use one. The next one is then
+        started."""
         if device != self.template.device or cache is None:
             return None
         with self.lock:
@@ -68,18 +69,18 @@ class Spares:
             if spare is not None:
                 place = self.template.builds.move_in(cache, spare.folder)
                 if place is None:
-                    return None  # it is for one that has built nothing
+                    return None  # a spare is for a program that has built nothing
                 spare.runner.cache = place
             self.begin()
             return None if spare is None else spare.runner
 
     def is_as_new(self, spare: Spare) -> bool:
-        """Whether it is ready, and what would be forked now."""
+        """Return whether it is ready, and equal to what would be forked now."""
         return self.is_ready(spare) and spare.settings == self.template.settings()
 
     def begin(self) -> None:
-        """Fork one and let it make its context; none where that fails, as whoever needs a runner
-        hears of it."""
+        """Fork a spare and let it make its context. A failure leaves no spare; the next caller
+        that needs a runner gets the error."""
         folder = self.template.builds.fresh()
         runner = self.template.handle(folder.products, self.source)
         self.one = Spare(runner, folder, self.template.settings())
@@ -90,7 +91,7 @@ class Spares:
             self.drop()
 
     def is_ready(self, spare: Spare) -> bool:
-        """Wait for its context. False when it has none, or is gone."""
+        """Wait for its context. Return False when it has none, or is gone."""
         runner = spare.runner
         if not spare.is_awake:
             try:
@@ -104,13 +105,13 @@ class Spares:
         return spare.is_awake and not runner.process.has_ended(0.0)
 
     def settle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no start is in progress."""
         with self.lock:
             if self.one is not None and not self.is_ready(self.one):
                 self.drop()
 
     def renew(self) -> None:
-        """Another one, as the template has changed."""
+        """Replace the spare, as the template has changed."""
         with self.lock:
             if self.one is not None:
                 self.drop()
@@ -121,7 +122,7 @@ class Spares:
             self.drop()
 
     def drop(self) -> None:
-        """End the one that there is."""
+        """End the spare."""
         if self.one is not None:
             spare, self.one = self.one, None
             try:

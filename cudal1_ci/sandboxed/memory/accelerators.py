@@ -1,4 +1,7 @@
-"""Where programs run and tensors lie: the CPU or one GPU. The only place that knows both."""
+"""Handle the device where programs run and tensors are: the CPU or one GPU.
+
+Only this module knows both.
+"""
 
 from __future__ import annotations
 
@@ -24,47 +27,49 @@ AnySegment = Segment | DeviceSegment
 FLUSHED_L2_MULTIPLE = 2
 """Bytes written to flush the L2 cache, in units of its size."""
 KEPT_SHARE, KEPT_TRIALS = 64, 8
-"""Of a GPU's memory: the judge keeps a larger tensor in the host's, where it is much slower to
-compare. With fewer trials than so many they may be larger, as there are fewer of them."""
+"""Fraction 1/64 of a GPU's memory. The verifier keeps a larger tensor in the host's memory, where
+it is much slower to compare. With fewer trials than eight the tensors may be larger."""
 OWN_SHARE = 2
-"""Of a GPU's memory that is free or the judge's, for all that it holds; the rest is for runners."""
+"""Half of a GPU's memory that is free or the verifier's is for all that it holds. The rest is for
+runners."""
 ASKED_SHARE = 16384
-"""Of a GPU's memory: of a larger tensor it is asked whether there is as much as is allowed."""
+"""Fraction 1/16384 of a GPU's memory. For a larger tensor the verifier checks how much is
+allowed."""
 CACHED_SHARE = 128
-"""Of a GPU's memory, what the judge may hold of it without need."""
+"""Fraction 1/128 of a GPU's memory, which the verifier may hold without need."""
 SPIN_S = 0.1
 SPIN_CORES = 4
-"""Judge, runner, and what the driver and the rest of the machine need."""
+"""For verifier, runner, and what the driver and the rest of the machine need."""
 PATIENCE_S = 0.05
 IDLE_MULTIPLE = 3.0
 IDLE_MORE_S = 300e-6
-"""What a probe may take: to change from one process to another takes a GPU some hundred
-microseconds, and to interrupt one that has work its time slice, milliseconds."""
+"""Most duration of a probe. To change from one process to another takes a GPU some hundred
+microseconds. To interrupt one that has work takes its time slice, milliseconds."""
 UNKNOWN_L2_BYTES = 128 * 2**20
-"""Where torch does not say how large the L2 cache is; larger than any GPU's so far."""
+"""L2 size where torch does not report it; larger than any GPU's so far."""
 
 
 MEMORY_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-"""Of the control group that a container sees as the topmost one, in both versions."""
+"""Files of the topmost control group that a container sees, in both versions."""
 
 
 class Accelerator(Protocol):
-    """What the judge needs of a device."""
+    """The device operations that the verifier needs."""
 
     kind: str
     device: torch.device
     limit_bytes: int | None
     """What the user allows of its memory,"""
     share_bytes: int | None
-    """and what is this judge's of it while others work there too."""
+    """and this verifier's share while others use the device too."""
     spin_s: float
-    """How long judge and runner wait for each other without a pause while something is timed."""
+    """How long verifier and runner wait busily for each other during timing."""
 
     def segment(self, num_bytes: int) -> AnySegment:
-        """Memory to share with a runner."""
+        """Return memory to share with a runner."""
         ...
 
     def synchronize(self) -> None:
@@ -72,34 +77,34 @@ class Accelerator(Protocol):
         ...
 
     def flush(self) -> None:
-        """Evict inputs and outputs from the device's caches where that can be done."""
+        """Evict inputs and outputs from the device's caches where possible."""
         ...
 
     def settle(self) -> None:
-        """Wait for a moment in which nobody else works on the device, for a while."""
+        """Wait for a moment in which no other process works on the device, up to a limit."""
         ...
 
     def memory_bytes(self, *, is_alone: bool = False) -> int:
-        """Memory for tensors that the judge and its runners may take together: more than its share
-        while it holds the device alone."""
+        """Return the memory for tensors of the verifier and its runners together. It exceeds its
+        share while it holds the device alone."""
         ...
 
     def holds(self, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS) -> bool:
-        """Whether the judge's tensor may lie here: not where it is large for one of so many
-        trials, or where the judge holds much already."""
+        """Return whether the verifier's tensor may be on the device. A tensor that is large for
+        one of so many trials may not be, nor any tensor where the verifier already holds much."""
         ...
 
     def describe(self) -> Hardware:
-        """What torch knows of it."""
+        """Return what torch knows of it."""
         ...
 
 
 class Cpu:
-    """The processor; segments are shared memory."""
+    """The processor. Segments are shared memory."""
 
     kind = "cpu"
     device = torch.device("cpu")
-    spin_s = 0.0  # who waits here takes a core from the one that is timed
+    spin_s = 0.0  # a busy wait here takes a core from the timed process
 
     def __init__(self) -> None:
         self.limit_bytes: int | None = None
@@ -112,8 +117,8 @@ class Cpu:
         return
 
     def flush(self) -> None:
-        # A runner that was stopped while others ran finds its caches cold enough, and so does
-        # the reference.
+        # A runner that was stopped while others ran finds its caches cold enough, and so does the
+        # reference.
         return
 
     def settle(self) -> None:
@@ -136,7 +141,7 @@ class Cpu:
 
 
 class Cuda:
-    """One GPU, the first that the process can see; segments are its memory."""
+    """A GPU, the first that the process can see. Segments are its memory."""
 
     kind = "cuda"
 
@@ -151,7 +156,7 @@ class Cuda:
         self.l2_bytes = getattr(properties, "L2_cache_size", 0) or UNKNOWN_L2_BYTES
         self.total_bytes = properties.total_memory
         self.probe_s = math.inf
-        """The least that one took."""
+        """The shortest duration of a probe."""
         self.line = torch.empty(
             FLUSHED_L2_MULTIPLE * self.l2_bytes, dtype=torch.uint8, device=self.device
         )
@@ -169,15 +174,17 @@ class Cuda:
         self.probe_s = settled(self.probe, self.probe_s)
 
     def probe(self) -> float:
-        """Seconds for a little work: another process's has to be interrupted for it first."""
+        """Return the seconds of a little work. Another process's work must be interrupted for it
+        first."""
         started_s = time.perf_counter()
         self.flush()
         self.synchronize()
         return time.perf_counter() - started_s
 
     def memory_bytes(self, *, is_alone: bool = False) -> int:
-        # What this process has cached of its own tensors is free as well. To give it back and take
-        # it again waits for the driver, which starts other processes meanwhile: not for a little.
+        # Memory that this process has cached for its own tensors is free as well. Returning it and
+        # taking it again waits for the driver, which starts other processes meanwhile: too costly
+        # for little memory.
         reserved = torch.cuda.memory_reserved(self.device)
         if reserved - torch.cuda.memory_allocated(self.device) > self.total_bytes // CACHED_SHARE:
             torch.cuda.empty_cache()
@@ -189,7 +196,7 @@ class Cuda:
         share = KEPT_SHARE * max(1, min(num_trials, KEPT_TRIALS)) // KEPT_TRIALS
         if tensor.nbytes <= self.total_bytes // ASKED_SHARE:
             return tensor.nbytes <= limit_bytes // share
-        # A policy that is trained beside may have left less than that.
+        # A policy in training on the same device may have left less than that.
         reserved = torch.cuda.memory_reserved(self.device)
         free_bytes = (torch.cuda.mem_get_info(self.device)[0] + reserved) * 4 // 5
         own_bytes = torch.cuda.memory_allocated(self.device) + tensor.nbytes
@@ -213,7 +220,8 @@ class Cuda:
 
 
 def allowed_bytes(accelerator: Accelerator, *, is_alone: bool = False) -> int:
-    """Of a device's memory, by the user and, unless it is held alone, for the sake of others."""
+    """Return the memory of a device that the user allows, less what others need unless it is
+    held alone."""
     share_bytes = None if is_alone else accelerator.share_bytes
     return min(accelerator.limit_bytes or sys.maxsize, share_bytes or sys.maxsize)
 
@@ -221,14 +229,14 @@ def allowed_bytes(accelerator: Accelerator, *, is_alone: bool = False) -> int:
 def place_for(
     accelerator: Accelerator, tensor: torch.Tensor, num_trials: int = KEPT_TRIALS
 ) -> torch.device:
-    """Where the judge keeps a tensor of one of so many trials: in the host's memory, where the
-    device is not to hold it."""
+    """Return where the verifier keeps a tensor of one of so many trials. It is the host's memory
+    where the device must not hold it."""
     return accelerator.device if accelerator.holds(tensor, num_trials) else Cpu.device
 
 
 def accelerator(device: str) -> Accelerator:
-    """The accelerator for `cpu`, `cuda`, or `auto`, which is the GPU where there is one. Which GPU
-    is decided by what the process can see.
+    """Return the accelerator for `cpu`, `cuda`, or `auto`, which is the GPU where there is one. The
+    GPU is the one that the process can see.
 
     Raises:
         SystemExit: There is no GPU here, or torch was built without CUDA.
@@ -245,8 +253,8 @@ def accelerator(device: str) -> Accelerator:
 
 
 def settled(probe: Callable[[], float], least_s: float) -> float:
-    """Probe until one takes as long as it does on a device that is idle, or patience ends: a kernel
-    of another process that is under way cannot be stopped. Returns the least that one took."""
+    """Probe until a probe is as fast as on an idle device, or the time is over. A running kernel
+    of another process cannot be stopped. Return the shortest probe."""
     until_s = time.monotonic() + PATIENCE_S
     while True:
         took_s = probe()
@@ -256,7 +264,7 @@ def settled(probe: Callable[[], float], least_s: float) -> float:
 
 
 def software() -> dict[str, str]:
-    """Versions that a measurement depends on."""
+    """Return the versions that a measurement depends on."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -265,20 +273,20 @@ def software() -> dict[str, str]:
 
 
 def available_memory_bytes() -> int:
-    """Memory that one process may take: four fifths of the machine's, or of the limit it runs
-    under, so that a program that takes too much fails alone."""
+    """Return the memory that one process may take: four fifths of the machine's, or of its
+    limit. A program that takes too much then fails without harm to others."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         limits.append(soft)
     for file in MEMORY_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # not there, or `max`
+        with contextlib.suppress(OSError, ValueError):  # missing, or `max`
             limits.append(int(file.read_text()))
     return min(limits) * 4 // 5
 
 
 def free_memory_bytes() -> int:
-    """Of the host's, what is free now, as far as a process may take it."""
+    """Return the host's free memory, up to what one process may take."""
     free_bytes = available_memory_bytes()
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -289,7 +297,7 @@ def free_memory_bytes() -> int:
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel gives it."""
+    """Return the processor's name as the kernel gives it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

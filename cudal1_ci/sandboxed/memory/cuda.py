@@ -1,8 +1,8 @@
-"""Device memory that two processes share, through the driver's own interface.
+"""Share device memory between two processes through the driver's own interface.
 
-Not through torch's sharing of storages: that counts references in files that a sandboxed process
+torch's sharing of storages is not used. It counts references in files that a sandboxed process
 would have to write, and hands out parts of its cache. Each segment is an allocation of its own,
-exported as an IPC handle of 64 bytes; the exporter must outlive what the importer does with it.
+exported as an IPC handle of 64 bytes. The exporter must outlive the importer's use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LAZY_PEER_ACCESS = 1
 
 
 class Handle(ctypes.Structure):
-    """CUipcMemHandle."""
+    """The C structure CUipcMemHandle."""
 
     _fields_ = (("reserved", ctypes.c_ubyte * HANDLE_BYTES),)
 
@@ -49,7 +49,7 @@ class Driver:
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), device)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Raises DriverError with the driver's own words."""
+        """Call a function of the driver. Raises DriverError with the driver's own words."""
         code = getattr(self.library, name)(*arguments)
         if code != 0:
             text = ctypes.c_char_p()
@@ -59,16 +59,17 @@ class Driver:
             raise DriverError(f"{out_of_memory}{name}: {words}")
 
     def enter(self) -> None:
-        """Make the context current: each thread has its own notion of it."""
+        """Make the context current. Each thread has its own current context."""
         self.call("cuCtxSetCurrent", self.context)
 
     def allocate(self, num_bytes: int) -> int:
-        """Device memory, zeroed."""
+        """Return zeroed device memory."""
         self.enter()
         pointer = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(num_bytes))
         self.call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0), ctypes.c_size_t(num_bytes))
-        # Which returns before it is done: on a busy GPU, after another process has written there.
+        # It returns before the memory is zero: on a busy GPU, after another process has written
+        # there.
         self.call("cuCtxSynchronize")
         return pointer.value
 
@@ -77,14 +78,14 @@ class Driver:
         self.call("cuMemFree_v2", ctypes.c_uint64(pointer))
 
     def export(self, pointer: int) -> bytes:
-        """The handle with which another process opens an allocation."""
+        """Return the handle with which another process opens an allocation."""
         self.enter()
         handle = Handle()
         self.call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(pointer))
         return bytes(handle.reserved)
 
     def open(self, handle: bytes) -> int:
-        """The address, here, of another process's allocation."""
+        """Return the address, in this process, of another process's allocation."""
         self.enter()
         pointer = ctypes.c_uint64()
         record = Handle((ctypes.c_ubyte * HANDLE_BYTES)(*handle))
@@ -92,19 +93,19 @@ class Driver:
         return pointer.value
 
     def let_go(self, pointer: int) -> None:
-        """Of another process's allocation, here."""
+        """Release another process's allocation in this process."""
         self.enter()
         self.call("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
 
 
 @functools.cache
 def driver(index: int) -> Driver:
-    """The driver on one device, made once a process."""
+    """Return the driver on one device, made once a process."""
     return Driver(index)
 
 
 class DeviceSegment:
-    """Shared memory of a fixed size on a GPU; as `segment.Segment` otherwise."""
+    """Shared memory of a fixed size on a GPU, with the methods of `segment.Segment`."""
 
     def __init__(self, pointer: int, num_bytes: int, index: int, owned: bool):
         self.pointer = pointer
@@ -115,7 +116,7 @@ class DeviceSegment:
 
     @classmethod
     def create(cls, num_bytes: int, index: int) -> DeviceSegment:
-        """New zeroed memory.
+        """Return new zeroed memory.
 
         Raises:
             DriverError: There is not enough of it.
@@ -126,30 +127,30 @@ class DeviceSegment:
 
     @classmethod
     def open(cls, handle: bytes, num_bytes: int, index: int) -> DeviceSegment:
-        """Another process's segment."""
+        """Open another process's segment."""
         return cls(driver(index).open(handle), num_bytes, index, owned=False)
 
     def address(self) -> tuple[str | None, list[int]]:
-        """What another process opens it with: a handle, and no descriptor."""
+        """Return what another process opens it with: a handle, and no descriptor."""
         return driver(self.index).export(self.pointer).hex(), []
 
     def flat(self) -> torch.Tensor:
-        """All of it."""
+        """Return all of it as bytes."""
         if self.whole is None:
             self.whole = self.view(0, self.num_bytes)
         return self.whole
 
     def view(self, offset: int, num_bytes: int) -> torch.Tensor:
-        """Bytes of it as a tensor with a storage of its own."""
+        """Return bytes of it as a tensor with a storage of its own."""
         return torch.as_tensor(
             Window(self.pointer + offset, num_bytes), device=f"cuda:{self.index}"
         )
 
     def tensor(self, slot: Slot) -> torch.Tensor:
-        """A view of the slot's memory.
+        """Return a view of the slot's memory.
 
         Raises:
-            ValueError: The slot does not lie in the segment.
+            ValueError: The slot is not inside the segment.
         """
         dtype, shape, stride = dtype_of(slot.dtype), slot.shape, slot.stride
         count = span(shape, stride)
@@ -160,7 +161,7 @@ class DeviceSegment:
         return flat.as_strided(shape, stride)
 
     def close(self) -> None:
-        """Free it, only when the importers have closed it or ended; an importer lets it go."""
+        """Free it, only when the importers have closed it or ended. An importer releases it."""
         if self.pointer:
             one = driver(self.index)
             (one.free if self.owned else one.let_go)(self.pointer)
@@ -168,7 +169,7 @@ class DeviceSegment:
 
 
 class Window:
-    """Bytes of device memory, as the CUDA array interface describes them."""
+    """A range of device memory, as the CUDA array interface describes it."""
 
     def __init__(self, pointer: int, num_bytes: int):
         self.__cuda_array_interface__ = {

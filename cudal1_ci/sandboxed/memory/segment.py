@@ -1,7 +1,7 @@
-"""Tensors in memory that two processes share.
+"""Place tensors in memory that two processes share.
 
-A segment is anonymous memory behind a descriptor; a slot says where in it a tensor lies. Nothing
-about what the tensors mean is known here.
+A segment is anonymous memory behind a descriptor. A slot says where in it a tensor is. This module
+does not know what the tensors mean.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ALIGNMENT_BYTES = 64
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """`float32` for `torch.float32`."""
+    """Return `float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Raises ValueError for what is not a dtype."""
+    """Return the dtype of a name. Raises ValueError for what is not a dtype."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"expected the name of a torch dtype, got {name!r}")
@@ -36,7 +36,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
+    """Return row-major strides in elements."""
     stride, step = [], 1
     for size in reversed(shape):
         stride.append(step)
@@ -45,8 +45,9 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def slot_of(tensor: torch.Tensor) -> Slot:
-    """The slot, without its place, of a tensor. A tensor that overlaps itself (an expanded one) or
-    has negative or gapped strides beyond its own size is laid out contiguously."""
+    """Return the slot, without its place, of a tensor. Contiguous is the layout of a tensor that
+    overlaps itself (an expanded one), or whose strides are negative or have gaps beyond its
+    size."""
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
     repeats = any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True))
     if repeats or span(shape, stride) > tensor.numel():
@@ -55,19 +56,19 @@ def slot_of(tensor: torch.Tensor) -> Slot:
 
 
 def span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements from the first to the last one of a strided tensor, inclusive."""
+    """Return the elements from the first to the last one of a strided tensor, inclusive."""
     if math.prod(shape) == 0:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def size_bytes(slot: Slot) -> int:
-    """Bytes that a slot takes."""
+    """Return the bytes that a slot takes."""
     return span(slot.shape, slot.stride) * dtype_of(slot.dtype).itemsize
 
 
 def place(slots: Iterable[AnySlot], start_bytes: int = 0) -> tuple[list[AnySlot], int]:
-    """The slots one behind the other, aligned, and the bytes that end them."""
+    """Place the slots one behind another, aligned. Return them and the end in bytes."""
     placed, offset = [], start_bytes
     for slot in slots:
         placed.append(replace(slot, offset=offset))
@@ -76,18 +77,18 @@ def place(slots: Iterable[AnySlot], start_bytes: int = 0) -> tuple[list[AnySlot]
 
 
 def check_slot(slot: Slot, num_bytes: int) -> None:
-    """Raises ValueError when a slot does not lie in a segment of `num_bytes`."""
+    """Raise ValueError when a slot is not inside a segment of `num_bytes`."""
     if slot.offset < 0 or slot.offset + size_bytes(slot) > num_bytes:
         raise ValueError(f"slot {slot} lies outside of a segment of {num_bytes} bytes")
 
 
 def view_of(flat: torch.Tensor, slot: Slot) -> torch.Tensor:
-    """A slot's tensor in bytes that were copied out of a segment."""
+    """Return a slot's tensor in bytes that were copied out of a segment."""
     return stacked(flat, slot, 1, 0)[0]
 
 
 def stacked(flat: torch.Tensor, slot: Slot, count: int, step_bytes: int) -> torch.Tensor:
-    """Equal slots that lie `step_bytes` apart, from the given one on: shape [count, ...]."""
+    """Return equal slots that are `step_bytes` apart, from the given one on: shape [count, ...]."""
     dtype, shape = dtype_of(slot.dtype), [count, *slot.shape]
     num_elements = span(slot.shape, slot.stride)
     if num_elements == 0:
@@ -109,17 +110,17 @@ class Segment:
 
     @classmethod
     def create(cls, num_bytes: int) -> Segment:
-        """New zeroed memory, at least one page."""
+        """Return new zeroed memory, at least one page."""
         fd = os.memfd_create("segment", os.MFD_CLOEXEC)
         num_bytes = max(num_bytes, mmap.PAGESIZE)
         os.ftruncate(fd, num_bytes)
         return cls(fd, num_bytes)
 
     def tensor(self, slot: Slot) -> torch.Tensor:
-        """A view of the slot's memory.
+        """Return a view of the slot's memory.
 
         Raises:
-            ValueError: The slot does not lie in the segment.
+            ValueError: The slot is not inside the segment.
         """
         dtype, shape, stride = dtype_of(slot.dtype), slot.shape, slot.stride
         count = span(shape, stride)
@@ -131,15 +132,15 @@ class Segment:
         return flat.as_strided(shape, stride)
 
     def address(self) -> tuple[str | None, list[int]]:
-        """What another process opens it with: a handle, or a descriptor."""
+        """Return what another process opens it with: a handle, or a descriptor."""
         return None, [self.fd]
 
     def flat(self) -> torch.Tensor:
-        """All of it."""
+        """Return all of it as bytes."""
         return torch.frombuffer(self.memory, dtype=torch.uint8)
 
     def close(self) -> None:
-        """Give the descriptor back; the memory goes with the last tensor that views it."""
+        """Close the descriptor. The memory is freed with the last tensor that views it."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,1 +1,1 @@
-"""Load one program and call it. A runner is not told which program it runs."""
+"""Load one program and call it. A runner does not know which program it runs."""

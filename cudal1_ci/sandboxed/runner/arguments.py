@@ -1,8 +1,8 @@
-"""Arguments in, outputs out: between Python objects and flat lists of tensors.
+"""Convert between Python objects and flat lists of tensors: arguments in, outputs out.
 
 Arguments come as specs with slots for tensors, or as a pickle with slots that an inputs runner
-made: only runners open those, the judge passes them on unread. Outputs of any nesting become leaves
-(tensors) and a structure (everything else, as text), which the judge compares apart.
+made. Only runners open a pickle; the verifier passes it on unread. Outputs of any nesting become
+leaves (tensors) and a structure (everything else, as text). The verifier compares these separately.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from ..wire.arguments import (
 
 Spec = TypeVar("Spec", Call, Instance)
 MAX_DEPTH = 12
-"""Of outputs; deeper nesting is a cycle or not an output."""
+"""Most levels of nesting in outputs. Deeper nesting is a cycle or not an output."""
 
 
 def symbol(path: str) -> Any:
-    """What `pkg.mod:Qual.Name` names."""
+    """Return the object that `pkg.mod:Qual.Name` names."""
     module, _, qualname = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in qualname.split("."):
@@ -49,7 +49,7 @@ def symbol(path: str) -> Any:
 
 
 def build(spec: Argument, slots: Sequence[torch.Tensor]) -> Any:
-    """The object that a spec describes, with its tensors taken from `slots`."""
+    """Build the object that a spec describes, with its tensors from `slots`."""
     again = functools.partial(build, slots=slots)
     match spec:
         case TensorPlace(index=index):
@@ -71,7 +71,7 @@ def build(spec: Argument, slots: Sequence[torch.Tensor]) -> Any:
 
 
 def make_container(name: str, items: list[Any]) -> Any:
-    """A list, tuple, set, or a namedtuple by import path."""
+    """Make a list, tuple, set, or a namedtuple by import path."""
     plain: dict[str, Callable[[list[Any]], Any]] = {
         "list": list,
         "tuple": tuple,
@@ -85,7 +85,7 @@ def make_container(name: str, items: list[Any]) -> Any:
 
 
 def build_call(call: GivenCall, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments of a call spec or of a pickled call."""
+    """Build positional and keyword arguments of a call spec or of a pickled call."""
     if isinstance(call, Pickled):
         if call.data is None:
             raise ValueError("a pickled call came without its pickle")
@@ -94,13 +94,13 @@ def build_call(call: GivenCall, slots: Sequence[torch.Tensor]) -> tuple[list[Any
 
 
 def built(spec: Call | Instance, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments of specs."""
+    """Build positional and keyword arguments of specs."""
     args = [build(one, slots) for one in spec.args]
     return args, {name: build(one, slots) for name, one in spec.kwargs.items()}
 
 
 def tensor_specs(call: Call) -> tuple[Call, list[TensorSpec]]:
-    """A call with a place for each tensor spec, and those specs."""
+    """Return a call with a place for each tensor spec, and those specs."""
     specs: list[TensorSpec] = []
 
     def placed(value: Argument) -> Argument:
@@ -128,10 +128,10 @@ def tensor_specs(call: Call) -> tuple[Call, list[TensorSpec]]:
 
 
 def pickle_call(made: Any) -> tuple[str, list[torch.Tensor]]:
-    """What `get_inputs` returned as a pickle with slots, and the tensors.
+    """Return a pickle with slots of what `get_inputs` returned, and the tensors.
 
     Raises:
-        pickle.PicklingError, TypeError: It holds something that cannot travel.
+        pickle.PicklingError, TypeError: It holds something that cannot be pickled.
     """
     if isinstance(made, dict):
         call: tuple[list[Any], dict[str, Any]] = ([], made)
@@ -154,7 +154,7 @@ def pickle_call(made: Any) -> tuple[str, list[torch.Tensor]]:
 
 
 def unpickle(data: str, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
-    """The call that `pickle_call` made. Only ever called in a runner."""
+    """Return the call that `pickle_call` made. Only runners call this."""
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, index: Any) -> torch.Tensor:
@@ -168,13 +168,14 @@ def unpickle(data: str, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[
 
 
 def flatten(output: Any) -> tuple[list[torch.Tensor], str]:
-    """Tensors of an output in order, and its structure with the plain values, as text."""
+    """Return the tensors of an output in order, and its structure with the plain values, as
+    text."""
     leaves: list[torch.Tensor] = []
     return leaves, "".join(walk(output, leaves, 0))
 
 
 def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
-    """Pieces of the structure's text; tensors go to `leaves`."""
+    """Yield pieces of the structure's text; add tensors to `leaves`."""
     if isinstance(value, torch.Tensor):
         leaves.append(value)
         yield "*"
@@ -183,7 +184,7 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
     elif value is None or isinstance(value, bool | int | str | torch.dtype | torch.device):
         yield repr(value)
     elif isinstance(value, float):
-        # A float computed from tensors carries the rounding of theirs: compared as one.
+        # A float computed from tensors carries their rounding, so it is compared as a tensor.
         leaves.append(torch.tensor(value))
         yield "f"
     elif isinstance(value, AnyMapping):
@@ -200,7 +201,7 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
 
 
 def bracket(opening: str, items: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
-    """A container's text."""
+    """Yield a container's text."""
     yield opening
     for key, item in items:
         yield f"{key}:"

@@ -1,4 +1,4 @@
-"""Timed batches in a runner: calls one after the other, and what they leave."""
+"""Run timed batches in a runner: one call after another, and what they leave."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ from .subject import Subject, gradients_of, seed_all
 
 GRADIENT = "the gradient"
 WARM_UPS = 2
-"""Batches of a launch, or fewer, in which a program imports and compiles."""
+"""Most batches of a repetition in which a program imports and compiles."""
 
 
 class Batches:
-    """What the judge asks of a program that is timed."""
+    """The verifier's requests to a program that is timed."""
 
     def __init__(self, subject: Subject):
         self.subject = subject
         self.timed: list[Any] = []
-        """What the calls of the last batch returned."""
+        """Return values of the calls of the last batch."""
         self.order: list[int] = []
         self.filled: list[int] = []
-        """Sets that hold what the judge wrote for the batch before, or at first: others are filled
-        with nothing, where small ones are written all at once."""
+        """Sets that hold what the verifier wrote for the batch before, or at first. Other sets
+        hold no valid values where small ones are written all at once."""
         self.regions: list[list[torch.Tensor]] = [[]]
-        """The places of all outputs of a batch, one call after the other."""
+        """The places of all outputs of a batch, one call after another."""
         self.shapes: list[list[torch.Size]] = []
-        """Of each output of each call."""
+        """Shape of each output of each call."""
         self.devices: list[torch.device] = []
-        """Where each output of a call lies when it is returned."""
+        """Device of each output of a call when it is returned."""
         self.seeded = False
         self.gathered: list[torch.Tensor] | None = None
-        """Those outputs as the plain tensors that they have to be."""
+        """The outputs as the plain tensors that they must be."""
         self.gathers_early = False
-        """While the device is still computing: it takes the host's time, and on a GPU none then."""
+        """Gather while the device still computes. It takes host time, and on a GPU none is
+        counted then."""
         self.spin_s = 0.0
-        """How long the next request is looked for without a pause."""
+        """How long the runner waits busily for the next request."""
         self.num_settled = 0
         """Times since the outputs were laid out."""
 
@@ -59,7 +60,7 @@ class Batches:
         seeded: bool,
         gathers_early: bool,
     ) -> Done:
-        """Where the outputs of the calls of a batch may have to go."""
+        """Prepare the places for the outputs of the calls of a batch."""
         self.gathers_early = gathers_early
         segment = self.subject.segments["outputs"]
         self.regions = [
@@ -80,25 +81,25 @@ class Batches:
         return Done()
 
     def let_go(self, segments: Sequence[str]) -> Done:
-        """Of shared memory, and of all that was returned: see Subject."""
+        """Release shared memory and all that was returned; see Subject."""
         self.timed, self.gathered, self.regions = [], None, [[]]
         return self.subject.let_go(segments)
 
     def arrange(self, sets: Sequence[int]) -> Done:
-        """What `batch` will call, so that its own message stays small."""
+        """Set what `batch` will call, so that its own message stays small."""
         self.filled = self.order or list(sets)
         self.order = list(sets)
         return Done()
 
     def stand_by(self, spin_s: float) -> Done:
-        """Stay awake for what is timed next."""
+        """Stay awake for the next timed request."""
         self.spin_s = spin_s
         return Done()
 
     def batch(self, seed: int) -> Claim:
-        """Timed calls, one after the other. `claim_us` is what this process says of its own time
-        and `issue_us` of that until the last call returned, which nobody believes without the
-        judge's clock."""
+        """Run timed calls, one after another. `claim_us` is this process's measure of its own
+        time, and `issue_us` of the time until the last call returned. Neither counts without the
+        verifier's clock."""
         outputs: list[Any] = []
         self.gathered = None
         gc.disable()
@@ -121,21 +122,21 @@ class Batches:
         return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
 
     def deliver(self, region: int) -> Done:
-        """Copy the outputs of the last batch (and in train mode the inputs' gradients) to where
-        they are wanted."""
+        """Copy the outputs of the last batch (and in train mode the inputs' gradients) to the
+        given places."""
         tensors = self.gather() if self.gathered is None else self.gathered
-        # One launch for many small outputs, where a copy of each would cost as much as the call.
+        # One kernel for many small outputs, where a copy of each would cost as much as the call.
         with torch.no_grad():
             torch._foreach_copy_(self.regions[region], tensors)
         self.subject.synchronize()
         return Done()
 
     def gather(self) -> list[torch.Tensor]:
-        """The outputs of the last batch in a row. As little as can be for each of them: how fast a
-        process is at this is its own, and would be taken for a difference of what is timed.
+        """Gather the outputs of the last batch in a row, with as little work for each as possible.
+        The speed of a process at this would look like a difference between the timed programs.
 
         Raises:
-            TypeError, ValueError: Not what the first calls returned the form of.
+            TypeError, ValueError: The outputs do not have the form of the first calls'.
         """
         tensors: list[torch.Tensor] = []
         for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
@@ -154,8 +155,8 @@ class Batches:
         return tensors
 
     def rehearse(self) -> Done:
-        """Outside of any clock: one call on what an input set holds from before, for which code and
-        data of the program are where the processor is quick to find them."""
+        """Make one untimed call on what an input set holds from before. It brings code and data
+        of the program into the processor's caches."""
         with torch.set_grad_enabled(self.subject.train):
             self.subject.run(self.filled[0])
         self.forget_gradients()
@@ -165,12 +166,12 @@ class Batches:
         return Done()
 
     def exchange(self, seed: int) -> Claim:  # noqa: ARG002 - as long as batch's message
-        """Call nothing: with a delivery after it, what a batch costs beyond its calls."""
+        """Call nothing. With a delivery after it, this measures a batch's cost beyond its calls."""
         return Claim(claim_us=0.0, issue_us=0.0, num_threads=torch.get_num_threads())
 
     def aftermath(self) -> Remains:
-        """What the calls of the last batch left: gradients of parameters, and the state. The
-        tensors stay here until `collect`."""
+        """Return what the calls of the last batch left: gradients of parameters, and the state.
+        The tensors stay here until `collect`."""
         parameters = parameters_of(self.subject.module) if self.subject.train else []
         gradients = gradients_of(parameters)
         state = {
@@ -185,8 +186,8 @@ class Batches:
         return Remains(names=tuple(names), slots=tuple(slot_of(t) for t in left))
 
     def left(self) -> Left:
-        """Outside of any clock: which outputs of the last batch share memory with an input of
-        their call, and which functions were replaced."""
+        """Return, outside any clock, which outputs of the last batch share memory with an input
+        of their call, and which functions were replaced."""
         shared = {
             leaf
             for output, number in zip(self.timed, self.order, strict=True)
@@ -197,9 +198,9 @@ class Batches:
         return Left(aliases=tuple(sorted(shared)), patched=tuple(replaced))
 
     def settle(self) -> Done:
-        """Between batches, outside of any clock: forget outputs and gradients, collect garbage.
-        What is there after the first ones stays, and is looked at no more: torch.compile leaves
-        so much that each look takes longer than many a batch."""
+        """Drop outputs and gradients and collect garbage, between batches and outside any clock.
+        Objects that exist after the first ones are frozen. torch.compile leaves so many that
+        each collection would take longer than many a batch."""
         self.spin_s = 0.0
         self.timed = []
         self.gathered = None
@@ -213,15 +214,15 @@ class Batches:
         return Done()
 
     def forget_gradients(self) -> None:
-        """Of inputs and parameters."""
+        """Drop gradients of inputs and parameters."""
         for views in self.subject.inputs.values():
             for view in views:
                 view.grad = None
         forget_gradients(self.subject.module)
 
     def poison(self) -> None:
-        """Leave NaN in the blocks that the allocator will hand out for the next outputs, so that
-        memory which nobody wrote does not look like an answer."""
+        """Leave NaN in the blocks that the allocator will return for the next outputs. Unwritten
+        memory then does not look like an answer."""
         blocks = [
             torch.empty(max(1, place.nbytes // 4), device=self.subject.device)
             for place in self.regions[0]

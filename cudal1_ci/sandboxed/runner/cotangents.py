@@ -1,9 +1,10 @@
-"""Gradients that a backward pass starts from: those of a loss that is another one at every call.
+"""Provide the gradients that a backward pass starts from, of another loss at every call.
 
-The same for every program; were they the same at every call, what follows from them and the weights
-alone could be kept. Those of timed calls the judge draws, and they reach a runner as its inputs do
-(lanes.py), so that nothing can be computed with them ahead of the clock. In trials, which are not
-timed, a runner draws them from a seed that the judge sends with the call.
+They are the same for every program. If they were the same at every call, a program could keep what
+follows from them and the weights only. The verifier draws those of timed calls, and they reach a
+runner as its inputs do (timed_rounds.py), so that nothing can be computed with them ahead of the
+clock. In trials, which are not timed, a runner draws them from a seed that the verifier sends with
+the call.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from ..memory.segment import contiguous_stride, dtype_of
 from ..wire.tensors import Slot
 
 APART = 1009
-"""Of seeds of the outputs of a call, so that one trial's second is not the next trial's first."""
+"""Distance between seeds of the outputs of a call. One trial's second is then not the next
+trial's first."""
 
 
 def slots_like(outputs: Sequence[Slot]) -> list[Slot]:
-    """Where those of a call with these outputs lie: of one that is no float there is none, which
-    has no elements."""
+    """Return slots of the gradients of these outputs. An output without floats has an empty one."""
     found = []
     for output in outputs:
         dtype = dtype_of(output.dtype)
@@ -31,7 +32,8 @@ def slots_like(outputs: Sequence[Slot]) -> list[Slot]:
 
 
 def drawn_like(leaves: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
-    """Those of a call that returned these; the same in every precision but for its rounding."""
+    """Draw gradients for these outputs; they are the same in every precision except for its
+    rounding."""
     found = []
     for leaf, like in enumerate(leaves):
         has_any = like.is_floating_point() or like.is_complex()
@@ -42,6 +44,6 @@ def drawn_like(leaves: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
 
 
 def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Numbers between -1 and 1, in place."""
+    """Fill a tensor with numbers between -1 and 1, in place."""
     numbers = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
     return tensor.copy_(numbers.uniform_(-1.0, 1.0, generator=generator))

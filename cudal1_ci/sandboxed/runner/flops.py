@@ -1,10 +1,10 @@
-"""What a call of the reference asks of a device at the least: bytes to move, operations to make.
+"""Count what a call of the reference demands of a device at the least: bytes and operations.
 
-Counted in one untimed call of the trusted reference. Bytes are those of inputs, parameters, buffers
-and outputs, each once: what lies between can stay on the chip. Operations are those of matrix
+One untimed call of the trusted reference is counted. Bytes are those of inputs, parameters, buffers
+and outputs, each once: intermediate values can stay on the chip. Operations are those of matrix
 products, attention and convolutions, as torch counts them (torch.utils.flop_counter, two for a
-multiplication and an addition); others are few beside them, and recurrent networks of cuDNN are not
-counted, so the demand is a lower bound.
+multiplication and an addition). Others are few in comparison, and recurrent networks of cuDNN are
+not counted, so the demand is a lower bound.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .arguments import flatten
 
 
 def demand_of(call: Callable[[], Any], held: Sequence[torch.Tensor]) -> Demand:
-    """Of a `call`, which computes with the tensors that are `held`; with the dtype of what it
-    returns, as hardware differs by it."""
+    """Return the demand of a `call`, which computes with the `held` tensors. It includes the
+    dtype of the outputs, as hardware differs by it."""
     leave_the_compiler_alone()
     with flop_counter.FlopCounterMode(display=False) as counter:
         returned = call()
@@ -42,9 +42,10 @@ def demand_of(call: Callable[[], Any], held: Sequence[torch.Tensor]) -> Demand:
 
 
 def leave_the_compiler_alone() -> None:
-    """torch tells its compiler not to look into the counter, and imports the compiler to do so: a
-    second, and several beside other judges of a GPU. In a process that has not imported it
-    nothing is compiled, so the counter is taken for told (torch/_compile.py)."""
+    """Mark torch's counter so that torch does not import its compiler. torch excludes the
+    counter from compilation, and imports the compiler to do so. That takes a second, and several
+    with other verifiers on a GPU. A process that has not imported the compiler compiles nothing
+    (torch/_compile.py)."""
     counts = getattr(flop_counter, "_FlopCounterMode", flop_counter.FlopCounterMode)
     function = getattr(getattr(counts, "__torch_dispatch__", None), "__wrapped__", None)
     if function is not None and "torch._dynamo" not in sys.modules:
@@ -52,8 +53,8 @@ def leave_the_compiler_alone() -> None:
 
 
 def num_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Of the elements that tensors hold, where several begin at one place once. What they lie in is
-    larger: inputs are parts of one piece of memory."""
+    """Return the bytes of the elements that tensors hold; tensors at one address count once.
+    Their storage is larger: inputs are parts of one piece of memory."""
     sizes: dict[tuple[torch.device, int], int] = {}
     for tensor in tensors:
         axes = zip(tensor.shape, tensor.stride(), strict=True)

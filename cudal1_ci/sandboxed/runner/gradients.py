@@ -1,4 +1,5 @@
-"""Whom gradients reach from a call, by the runner that makes it (reach.py)."""
+"""Find which inputs and parameters gradients reach, in the runner that makes the call
+(verifier/gradient_flow.py)."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from .subject import Subject
 
 
 def reached(subject: Subject, number: int) -> Reached:
-    """Names of the inputs, counted among all tensors of the call, and of the parameters that a
-    gradient reaches from the outputs of a call on an input set."""
+    """Return names of the inputs and parameters that a gradient reaches from the outputs of a
+    call on an input set. Inputs are numbered among all tensors of the call."""
     inputs = {
         f"input {place}": one
         for place, one in enumerate(subject.inputs[number])

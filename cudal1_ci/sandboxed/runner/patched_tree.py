@@ -1,15 +1,15 @@
-"""A copy of a checkout with a candidate's files in it, for what the import system cannot serve.
+"""Copy a checkout with a candidate's files in it, for files that the import system cannot serve.
 
-Python is laid over the checkout in memory (programs.py). A `.cu` file is not imported: a compiler
-reads it, from a path that the package puts together from its own files' places, and includes others
-beside it. So where a candidate changes such a file the program runs in a copy of the checkout. It
-is in the program's own folder of builds (builds.py), which no other program shares: what is built
-there under any name was built from this text.
+Python files are laid over the checkout in memory (programs.py). A `.cu` file is not imported: a
+compiler reads it, from a path relative to the package's own files, and includes files next to it.
+Where a candidate changes such a file, the program runs in a copy of the checkout. The copy is in
+the program's own build folder (folders.py), which no other program shares. What is built there
+under any name was built from this text.
 
-The copy is at the same path for all runners of a program, files keep their times, and what is the
-same already is not written again, so that the second runner finds nothing to build anew. What an
-earlier runner of the program changed there is put right. Large files and environments that are no
-source are linked to and not copied.
+The copy is at the same path for all runners of a program. Files keep their times, and unchanged
+files are not written again, so that the second runner finds nothing to build. Files that an earlier
+runner of the program changed are restored. Large files and environments without source are linked,
+not copied.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from pathlib import Path
 from ..wire.programs import TreeProgram
 
 MAX_COPIED_BYTES = 2**20
-"""Of one file; a larger one is data, which is read and not looked for from its own place."""
+"""Size of one file. A larger one is data, which is read but not used as a base for other paths."""
 MAX_FILES = 20_000
 """As many as a checkout may have whose builds are kept (build_keys.py)."""
 SKIPPED = frozenset({"__pycache__", ".git"})
 LINKED = frozenset({"node_modules"})
 ENVIRONMENT = "pyvenv.cfg"
-"""What a virtual environment has at its top."""
+"""Files at the top of a virtual environment."""
 
 
 class TooLarge(Exception):
-    """A checkout that is not copied for each of its candidates."""
+    """A checkout that is too large to copy for each of its candidates."""
 
 
 def needs_copy(program: TreeProgram) -> bool:
-    """Whether a program changes a file that is not imported."""
+    """Return whether a program changes a file that is not imported."""
     return any(not file.path.endswith(".py") for file in program.overlay)
 
 
 def copied(program: TreeProgram, folder: Path) -> TreeProgram:
-    """The program in a copy of its checkout below `folder`, with nothing left to lay over it.
+    """Return the program in a copy of its checkout below `folder`, without an overlay.
 
     Raises:
         TooLarge: The checkout has too many files.
@@ -65,7 +65,7 @@ def copied(program: TreeProgram, folder: Path) -> TreeProgram:
                 "that changes a file which is compiled"
             )
         if relative not in texts:
-            with contextlib.suppress(PermissionError):  # what the sandbox lets nobody read
+            with contextlib.suppress(PermissionError):  # what the sandbox lets no process read
                 place(path, copy / relative)
     for relative, text in texts.items():
         write(copy / relative, text.encode(), times_of(root / relative))
@@ -73,8 +73,8 @@ def copied(program: TreeProgram, folder: Path) -> TreeProgram:
 
 
 def entries_of(root: Path) -> Iterator[Path]:
-    """Files, links, and folders that are linked to as a whole; without what is hidden at the top,
-    which a runner cannot read."""
+    """Yield files, links, and folders that are linked as a whole. Hidden files at the top, which
+    a runner cannot read, are left out."""
     for top, folders, files in os.walk(root):
         is_top = top == str(root)
         kept = []
@@ -93,7 +93,7 @@ def entries_of(root: Path) -> Iterator[Path]:
 
 
 def place(path: Path, copy: Path) -> None:
-    """A file of the checkout in the copy: its bytes, or a link where it is large or no file."""
+    """Put a file of the checkout in the copy: its bytes, or a link where it is large or no file."""
     found = path.lstat()
     if stat.S_ISLNK(found.st_mode):
         link(path.readlink(), copy)
@@ -114,7 +114,7 @@ def link(target: Path, copy: Path) -> None:
 
 
 def write(copy: Path, content: bytes, times: tuple[int, int], mode: int = 0o600) -> None:
-    """A file with these bytes, in one step: another runner of the program may be reading it."""
+    """Write a file in one step: another runner of the program may be reading it."""
     with contextlib.suppress(OSError):
         if not copy.is_symlink() and copy.read_bytes() == content:
             return
@@ -128,7 +128,7 @@ def write(copy: Path, content: bytes, times: tuple[int, int], mode: int = 0o600)
 
 
 def times_of(path: Path) -> tuple[int, int]:
-    """Those of the file that is replaced; of a new file some time ago, before anything is built."""
+    """Return the times of the replaced file. A new file gets a time before any build."""
     with contextlib.suppress(OSError):
         found = path.stat()
         return found.st_atime_ns, found.st_mtime_ns

@@ -1,8 +1,8 @@
-"""Where the time of a program's calls goes: kernels on a GPU, operators on a CPU.
+"""Profile a program's calls: kernels on a GPU, operators on a CPU.
 
-A run of its own, never one that is timed, as the profiler slows down what it looks at. The profiler
-lives in the process of the program, which may lie about it: what it says explains a verdict, and
-counts only against the program.
+Profiled runs are never timed, because the profiler slows the program. The profiler runs in the
+program's process, which may forge its results. They explain a verdict, and count only against the
+program.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from ..wire.verdicts import KernelTime
 
 
 def profiled(call: Callable[[], None], device: torch.device) -> tuple[KernelTime, ...]:
-    """Of one `call`: name, number and total microseconds of each kernel (copies and fills are
-    kernels too), or of each operator without those that it calls; the longest first."""
+    """Return name, number and total microseconds of each kernel of one `call`, the longest
+    first. Copies and fills are kernels too. On a CPU return operators, each without those that
+    it calls."""
     on_gpu = device.type == "cuda"
     # Not torch.profiler's, which imports torch._inductor first: three seconds on a GPU's machine.
     device_name = "cuda" if on_gpu else None

@@ -1,8 +1,8 @@
-"""How a runner gets a callable: from a text, or from a checkout with changed files laid over it.
+"""Load a callable: from a text, or from a checkout with changed files laid over it.
 
-The overlay is served by the import system and never written to the checkout; byte code that the
-checkout may hold for the original files is not used for the changed ones. An overlay with other
-files than Python's comes here as a copy of the checkout (patched_tree.py).
+The import system serves the overlay; it is never written to the checkout. Byte code of the
+checkout's original files is not used for the changed ones. An overlay with files other than
+Python's comes here as a copy of the checkout (patched_tree.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODULE_NAME = "program"
 
 
 class OverlayLoader(importlib.machinery.SourceFileLoader):
-    """Loads a file of the checkout with another text."""
+    """Load a file of the checkout with another text."""
 
     def __init__(self, fullname: str, path: str, text: str):
         super().__init__(fullname, path)
@@ -43,7 +43,7 @@ class OverlayLoader(importlib.machinery.SourceFileLoader):
 
 
 class OverlayFinder(importlib.abc.MetaPathFinder):
-    """Finds modules as usual, but with the overlay's text where there is one."""
+    """Find modules as usual, but with the overlay's text where there is one."""
 
     def __init__(self, texts: dict[str, str]):
         self.texts = texts
@@ -68,18 +68,18 @@ class OverlayFinder(importlib.abc.MetaPathFinder):
         return overlaid
 
     def new_file(self, fullname: str, path: Sequence[str] | None) -> str | None:
-        """Return where a module would lie that the overlay adds to the checkout."""
+        """Return the path of a module that the overlay adds to the checkout."""
         name = fullname.rpartition(".")[2] + ".py"
         places = (f"{folder}/{name}" for folder in (sys.path if path is None else path))
         return next((one for one in places if os.path.realpath(one) in self.texts), None)
 
 
 def load(program: Program, scratch: Path) -> Any:
-    """The class or function that a program names.
+    """Return the class or function that a program names.
 
     Raises:
-        Anything that the user's module raises when it is imported; AttributeError when the name
-        is not in it.
+        Anything that the user's module raises when it is imported; AttributeError when the name is
+        not in it.
     """
     sys.dont_write_bytecode = True
     if isinstance(program, TextProgram):
@@ -91,7 +91,7 @@ def load(program: Program, scratch: Path) -> Any:
 
 
 def load_text(source: str, scratch: Path) -> types.ModuleType:
-    """A module from its source, with a real file behind it for extensions and inspection."""
+    """Load a module from its source, with a real file behind it for extensions and inspection."""
     path = scratch / f"{MODULE_NAME}.py"
     path.write_text(source, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
@@ -125,7 +125,7 @@ def enter_tree(program: TreeProgram) -> None:
 
 
 def load_function(program: Program, made: Made, scratch: Path) -> Any:
-    """The user's function that makes arguments: in the program itself, or in a file beside it.
+    """Return the user's function that makes arguments: in the program itself, or in another file.
 
     Raises:
         AttributeError: There is no such function.
@@ -142,8 +142,8 @@ def load_function(program: Program, made: Made, scratch: Path) -> Any:
 
 
 def import_file(program: TreeProgram, path: str) -> types.ModuleType:
-    """Import a file of the checkout under its own name where it has one, so that its relative
-    imports work."""
+    """Import a file of the checkout. It gets its own module name where it has one, so that its
+    relative imports work."""
     import_root = Path(os.path.normpath(Path(program.root) / program.import_root))
     file = Path(os.path.normpath(Path(program.root) / path))
     if file.is_relative_to(import_root) and "." not in file.stem:

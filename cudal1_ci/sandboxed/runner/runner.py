@@ -1,9 +1,8 @@
-"""Runs one program: the reference or a candidate, it is not told which.
+"""Run one program, the reference or a candidate, without knowing which.
 
-It is given tensors and never a seed of them, keeps what it returns until it is asked to copy it
-out, and holds no expected answer. Everything it says may be forged by the program that it runs;
-what the judge believes of it is written in verifier/verifier.py, what an answer must look like in
-wire/runner.py.
+The runner gets tensors and never a seed of them. It keeps its outputs until a request to copy them,
+and holds no expected answer. The program can forge all of its replies. verifier/verifier.py
+documents what the verifier believes; wire/runner.py defines the form of an answer.
 """
 
 from __future__ import annotations
@@ -89,14 +88,14 @@ def main(channel: Channel, scratch: Path) -> None:
 
 @dataclass(frozen=True)
 class Runner:
-    """Whom each request is for."""
+    """Pass each request to the object that handles it."""
 
     subject: Subject
     trials: Trials
     batches: Batches
 
     def answer(self, request: Request, fds: Sequence[int]) -> Answer | Raised:
-        """Do what is asked. What is asked while a clock runs comes first."""
+        """Answer a request. Requests during a clock are checked first."""
         subject, trials, batches = self.subject, self.trials, self.batches
         match request:
             case Batch():
@@ -163,7 +162,7 @@ class Runner:
 
 
 class Trials:
-    """What the judge asks of a program that is to be right."""
+    """The verifier's requests to a program whose correctness is tested."""
 
     def __init__(self, subject: Subject):
         self.subject = subject
@@ -171,13 +170,13 @@ class Trials:
     def call(
         self, sets: Sequence[int], seeds: Sequence[int], is_between: bool = False
     ) -> CalledAll:
-        """Calls whose outputs are all kept; says what they look like. A call between other work of
-        the caller's stream has its inputs written and its outputs copied by that stream, without
-        the host waiting for either."""
+        """Make calls, keep all outputs and describe them. For a call between other work of the
+        caller's stream, that stream writes the inputs and copies the outputs. The host waits for
+        neither."""
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
         answers = []
-        gc.disable()  # as in a timed batch: nothing tells the two apart
+        gc.disable()  # as in a timed batch: a program cannot distinguish the two
         for number, seed in zip(sets, seeds, strict=True):
             seed_all(seed)
             before, seed_before = self.subject.rng_state(), self.subject.seeds()
@@ -218,7 +217,7 @@ class Trials:
         return Done()
 
     def profile(self, sets: Sequence[int]) -> Profiled:
-        """Kernels or operators of calls on the input sets, after calls that are not looked at."""
+        """Profile calls on the input sets, after calls that are not profiled."""
 
         def calls() -> None:
             for number in sets:
@@ -231,11 +230,12 @@ class Trials:
             return Profiled(rows=profiled(calls, self.subject.device))
 
     def reached(self, number: int) -> Reached:
-        """Whom gradients reach from a call on an input set."""
+        """Return what gradients reach from a call on an input set."""
         return reached(self.subject, number)
 
     def demand(self, number: int) -> Counted:
-        """What a call on an input set asks of the device, asked of references alone."""
+        """Return what a call on an input set demands of the device. Only references get this
+        request."""
         from .flops import demand_of  # few runners count
 
         subject = self.subject
@@ -247,6 +247,6 @@ class Trials:
 
 
 def output_slot(tensor: torch.Tensor) -> OutputSlot:
-    """Where a tensor that was returned may go, and how it lies itself."""
+    """Return the place for a returned tensor, and the tensor's own layout."""
     own_stride = tuple(tensor.stride())
     return OutputSlot(**vars(slot_of(tensor)), device=tensor.device.type, own_stride=own_stride)

@@ -1,7 +1,7 @@
-"""Settings of a runner's process that a merged patch would change for its user.
+"""Read settings of a runner's process that a merged patch would change for its user.
 
-Read in the runner, so a hostile program can forge them; the judge believes them to the program's
-disadvantage only, and the static rules read the text.
+They are read in the runner, so a hostile program can forge them. The verifier believes them only to
+the program's disadvantage, and the static rules read the text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..wire.runner import Settings
 
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 BUILD_VARIABLES = ("TORCH", "TRITON", "CUDA", "MAX_JOBS", "CC", "CXX")
-"""What programs set to build their kernels."""
+"""Variables that programs set to build their kernels."""
 WATCHED: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -43,8 +43,8 @@ Attributes = dict[str, dict[str, Any]]
 
 
 def watched() -> dict[str, Any]:
-    """All that is looked at: what is listed above, and the runner's own modules and classes, in
-    which a program could replace what times it."""
+    """Return all that is compared: the objects above, and the runner's own modules and classes.
+    In these a program could replace what times it."""
     own = {
         name: module
         for name, module in list(sys.modules.items())
@@ -60,12 +60,12 @@ def watched() -> dict[str, Any]:
 
 
 def attributes() -> Attributes:
-    """What the watched modules and classes hold now."""
+    """Return what the watched modules and classes hold now."""
     return {name: held_by(owner) for name, owner in watched().items()}
 
 
 def held_by(owner: Any) -> dict[str, Any]:
-    """A module's attributes, or a class's with those that it inherits."""
+    """Return a module's attributes, or a class's with those that it inherits."""
     if not isinstance(owner, type):
         return dict(vars(owner))
     found: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def held_by(owner: Any) -> dict[str, Any]:
 
 
 def patched(before: Attributes) -> list[str]:
-    """Names of functions that were replaced by others that are not torch's own."""
+    """Return names of functions that were replaced by functions outside torch."""
     found = []
     for name, owner in watched().items():
         now = held_by(owner)
@@ -87,14 +87,14 @@ def patched(before: Attributes) -> list[str]:
 
 
 def is_of_torch(function: Any) -> bool:
-    """Whether a function's code is torch's: it replaces some of its own when they are first used
-    (torch.compile does)."""
+    """Return whether a function's code is torch's. torch replaces some of its own functions at
+    their first use (torch.compile does)."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is not None and code.co_filename.startswith(TORCH_FOLDER)
 
 
 def settings(before: Attributes) -> Settings:
-    """All that is compared."""
+    """Return all settings that are compared."""
     return Settings(
         default_dtype=str(torch.get_default_dtype()),
         grad_enabled=torch.is_grad_enabled(),
@@ -118,7 +118,7 @@ def settings(before: Attributes) -> Settings:
 
 
 def threads() -> list[str]:
-    """Python threads that are alive, but for this one and those of torch."""
+    """Return live Python threads, without this one and those of torch."""
     return sorted(
         thread.name
         for thread in threading.enumerate()
@@ -128,7 +128,7 @@ def threads() -> list[str]:
 
 
 def environment() -> list[str]:
-    """Variables that programs read, as `name=value`."""
+    """Return variables that programs read, as `name=value`."""
     return sorted(
         f"{name}={value}"[:200]
         for name, value in os.environ.items()
@@ -137,7 +137,7 @@ def environment() -> list[str]:
 
 
 def silences_warnings() -> bool:
-    """Whether a filter hides every warning of the process."""
+    """Return whether a filter hides every warning of the process."""
     return any(
         action == "ignore" and message is None and category is Warning and module is None
         for action, message, category, module, _ in warnings.filters
@@ -145,7 +145,8 @@ def silences_warnings() -> bool:
 
 
 def cudnn_allows_tf32() -> bool | str:
-    """torch 2.9 and later refuse to read this setting where the newer one was written."""
+    """Return cuDNN's TF32 setting. torch 2.9 and later refuse to read it where the newer one was
+    written."""
     try:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError as error:

@@ -1,10 +1,11 @@
-"""Whether a call's outputs are memory of their own, as a runner sees it.
+"""Check, in a runner, whether a call's outputs are memory of their own.
 
-Who calls a module may write to what it returns. If that is a parameter or a buffer, or what another
-call returned as well, the next answer is another one. Views of one result that only this call
-returned are usual, and are not looked at. What is shared with inputs: subject.py.
-Not covered: memory of a storage that was made anew for the same addresses (through DLPack, in the
-middle of another one), and earlier calls whose outputs are gone already, where tensors are large.
+A module's caller may write to its outputs. If an output is a parameter, a buffer or another call's
+output, the next answer changes. Views of one result that only this call returned are usual and are
+not checked. subject.py checks what is shared with inputs.
+Not covered: storages that were made again for the same addresses (through DLPack, in the middle of
+another one). Also not covered: earlier calls whose outputs are gone already, where tensors are
+large.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def shares(
     module: torch.nn.Module | None,
     earlier: Iterable[list[torch.Tensor]],
 ) -> list[list[str]]:
-    """With what each output shares its memory: the module's `STATE`, outputs of `EARLIER` calls."""
+    """Return what each output shares its memory with: the module's `STATE`, outputs of `EARLIER`
+    calls."""
     state = () if module is None else module_state.tensors_of(module)
     lasting = {
         STATE: {storage_of(one) for one in state},
@@ -38,7 +40,7 @@ def shares(
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
-    """The address of a tensor's storage, where it has one and elements in it."""
+    """Return the address of a tensor's storage, where it has one and elements in it."""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
     if not plain or tensor.layout != torch.strided or tensor.numel() == 0:
         return None

@@ -1,6 +1,7 @@
-"""One program in a runner: how it is loaded, what it is called with, and its state.
+"""Hold one program in a runner: its loading, its inputs and its state.
 
-Nothing here knows why it is called; runner.py and batches.py do the judge's bidding with it.
+This module does not know why the program is called. runner.py and batches.py use it for the
+verifier's requests.
 """
 
 from __future__ import annotations
@@ -44,39 +45,39 @@ from .settings import attributes
 
 MAX_TRACEBACK_CHARS = 6000
 BUSY_CYCLES = 40_000_000
-"""Some 20 ms of a GPU's clock: longer than a call takes to be issued."""
+"""Some 20 ms of a GPU's clock: longer than it takes to issue a call."""
 
 
 class Subject:
-    """A program and the tensors it is called with."""
+    """A program and the tensors that it is called with."""
 
     def __init__(self, scratch: Path):
         self.scratch = scratch
         self.root: str | None = None
-        """Of the checkout that the program is in."""
+        """Folder of the program's checkout."""
         self.device = torch.device("cpu")
         self.attributes = attributes()
-        """Of torch and of others, as they are before the program is imported."""
+        """Attributes of torch and of other modules before the program is imported."""
         self.segments: dict[str, Segment | DeviceSegment] = {}
         self.outgrown: dict[str, list[Segment | DeviceSegment]] = {}
-        """What had the same name before."""
+        """Earlier segments of the same name."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
         self.is_plain = False
-        """Whether the module's state is parameters and buffers alone, as it was loaded."""
+        """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
         self.modules: set[str] = set()
         self.kept: list[list[torch.Tensor]] = []
-        """What is there to be collected."""
+        """Tensors that wait for `collect`."""
         self.cotangents: dict[int, list[torch.Tensor]] = {}
-        """By input set, the gradients of all outputs of a call, where they are given."""
+        """By input set: the gradients of all outputs of a call, where they are given."""
 
     # --- loading ---------------------------------------------------------------------------
 
     def wake(self, device: str) -> Done:
-        """What a program needs of a device whatever it is: a context, and the kernels that fill
+        """Prepare what every program needs of a device: a context, and the kernels that fill
         tensors."""
         if device == "cuda":
             torch.cuda.set_device(0)
@@ -87,8 +88,8 @@ class Subject:
         return Done()
 
     def settle_in(self, cache: str) -> Done:
-        """From now on what is built lies there. (The driver has heard of another place already; it
-        is for kernels that it compiles itself.)"""
+        """Use this folder for builds from now on. (The driver has read another folder already,
+        for kernels that it compiles itself.)"""
         make_folders(Path(cache), self.scratch)
         return Done()
 
@@ -118,18 +119,19 @@ class Subject:
                 self.module.double()
         imported = self.imported_since(before)
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
-        # What is here now stays: the collections between batches need not look at it again.
+        # Objects that exist now are permanent: collections between batches need not visit them
+        # again.
         gc.freeze()
         return Loaded(state=self.state_slots(), imported=imported)
 
     def imported_since(self, before: set[str]) -> tuple[str, ...]:
-        """Modules from outside of the checkout; from now on others count."""
+        """Return modules from outside the checkout. The next call counts from here."""
         self.modules = set(sys.modules)
         return tuple(outside([name for name in sys.modules if name not in before], self.root))
 
     def imported(self) -> Imported:
-        """Modules that were imported since the program was loaded: by the first calls (torch
-        imports half a thousand for the first backward pass)."""
+        """Return modules that were imported since the program was loaded, by the first calls.
+        torch imports half a thousand for the first backward pass."""
         return Imported(names=self.imported_since(self.modules))
 
     def build(self, program: Program) -> Done:
@@ -138,7 +140,8 @@ class Subject:
         return Done()
 
     def settled(self, program: Program) -> Program:
-        """A program where it runs: in its checkout, or in a copy with its changed files."""
+        """Return a program at the place where it runs: in its checkout, or in a copy with its
+        changed files."""
         if isinstance(program, TextProgram):
             return program
         self.root = program.root
@@ -148,8 +151,8 @@ class Subject:
         return program
 
     def make(self, program: Program, function: Made, seeds: Sequence[int]) -> MadeCalls:
-        """Call the user's function that makes arguments, once for each seed; the tensors stay here
-        until `collect`."""
+        """Call the user's function that makes arguments, once for each seed. The tensors stay
+        here until `collect`."""
         calls = []
         self.kept = []
         made_by = programs.load_function(program, function, self.scratch)
@@ -165,7 +168,7 @@ class Subject:
     def map(
         self, segment: str, num_bytes: int, fd: int | None = None, handle: str | None = None
     ) -> Done:
-        """Take a segment under a name."""
+        """Map a segment under a name."""
         if segment in self.segments:
             self.outgrown.setdefault(segment, []).append(self.segments[segment])
         if fd is not None:
@@ -176,13 +179,13 @@ class Subject:
         return Done()
 
     def cached(self) -> CachedBytes:
-        """Bytes of the device's memory that this process has taken for its own tensors."""
+        """Return the bytes of device memory that this process has taken for its own tensors."""
         is_gpu = self.device.type == "cuda"
         return CachedBytes(num_bytes=torch.cuda.memory_reserved() if is_gpu else 0)
 
     def let_go(self, segments: Sequence[str]) -> Done:
-        """Of shared memory by its names, of the calls that it held, and of what is cached of the
-        device's."""
+        """Release shared memory by its names, the calls that used it, and the device's cached
+        memory."""
         self.calls.clear()
         self.inputs.clear()
         self.cotangents.clear()
@@ -196,7 +199,7 @@ class Subject:
         return Done()
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
-        """Tensors of the state_dict by key."""
+        """Return tensors of the state_dict by key."""
         if self.module is None:
             return {}
         return (
@@ -206,7 +209,7 @@ class Subject:
         )
 
     def state_slots(self) -> tuple[StateSlot, ...]:
-        """Name, shape and kind of what the state holds."""
+        """Return name, shape and kind of what the state holds."""
         parameters = {id(one) for one in module_state.parameters_of(self.module)}
         return tuple(
             StateSlot(**vars(slot_of(t.detach())), key=key, is_parameter=id(t) in parameters)
@@ -222,7 +225,7 @@ class Subject:
         return Done()
 
     def state_in(self, slots: Sequence[StateSlot]) -> Done:
-        """Take the state from the segment `state`."""
+        """Load the state from the segment `state`."""
         state = self.state_tensors()
         with torch.no_grad():
             for slot in slots:
@@ -230,8 +233,8 @@ class Subject:
         return Done()
 
     def prepare(self, sets: Sequence[LaidSet], call: GivenCall) -> Done:
-        """Views of the input sets, and the arguments around them. The objects are the same in
-        every batch while the judge writes new values under them."""
+        """Make views of the input sets, and the arguments around them. The objects are the same
+        in every batch while the verifier writes new values under them."""
         self.calls.clear()
         self.inputs.clear()
         self.cotangents.clear()
@@ -250,8 +253,8 @@ class Subject:
     # --- calling -------------------------------------------------------------------------------
 
     def run(self, number: int, seed: int = 0) -> Any:
-        """One call on an input set; in train mode forward and backward, from the gradients of its
-        outputs that are given, or those of the seed."""
+        """Make one call on an input set; in train mode forward and backward. The backward pass
+        starts from given gradients of the outputs, or from those of the seed."""
         args, kwargs = self.calls[number]
         if not self.train:
             return self.program(*args, **kwargs)
@@ -267,36 +270,36 @@ class Subject:
         return output
 
     def give_cotangents(self, number: int) -> None:
-        """Call it on an input set, and in train mode have the gradients that later calls on it
-        start from: they are not drawn then, where somebody looks at what a call does."""
+        """Call it on an input set, and in train mode set the gradients that later calls on it
+        start from. They are then not drawn in calls that are examined."""
         output = self.run(number)
         if self.train:
             self.cotangents[number] = drawn_like(flatten(output)[0], 0)
 
     def rng_state(self) -> torch.Tensor:
-        """State of the generators that operators of this device draw from."""
+        """Return the state of the generators that operators of this device draw from."""
         state = torch.get_rng_state()
         if self.device.type == "cuda":
             state = torch.cat([state, torch.cuda.get_rng_state(self.device)])
         return state
 
     def seeds(self) -> list[int]:
-        """Of those generators: to draw from one does not change its seed."""
+        """Return the seeds of those generators. A draw does not change a seed."""
         found = [torch.initial_seed()]
         if self.device.type == "cuda":
             found.append(torch.cuda.initial_seed())
         return found
 
     def synchronize(self) -> None:
-        """Wait for the device, all streams of it."""
+        """Wait for all streams of the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def write_inputs_late(
         self, number: int, outputs: Sequence[tuple[torch.Size, torch.dtype]]
     ) -> None:
-        """Have the caller's stream write an input set after it was busy for some time. What is read
-        before is not a number, and neither is what lies where outputs of these sizes will."""
+        """Let the caller's stream write an input set after it was busy for some time. A read
+        before the write gets NaN. Memory for outputs of these sizes holds NaN too."""
         views = [v for v in self.inputs[number] if 0 not in v.stride()]
         with torch.no_grad():
             values = [v.clone() for v in views]
@@ -316,7 +319,7 @@ class Subject:
                 view.copy_(value)
 
     def aliases(self, tensor: torch.Tensor, number: int) -> list[int]:
-        """Indices of the inputs whose memory an output shares."""
+        """Return indices of the inputs whose memory an output shares."""
         if tensor.layout != torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             return []
         where = tensor.untyped_storage().data_ptr()
@@ -333,7 +336,7 @@ class Subject:
             module_state.forget_gradients(self.module)
 
     def gradients(self, number: int) -> list[torch.Tensor]:
-        """Gradients of the inputs, then of the parameters, then the state after the call."""
+        """Return gradients of the inputs, then of the parameters, then the state after the call."""
         if not self.train:
             return []
         grads = gradients_of([*self.inputs[number], *module_state.parameters_of(self.module)])
@@ -342,7 +345,7 @@ class Subject:
 
 
 def describe(error: BaseException, scratch: Path, root: str | None) -> Raised:
-    """An exception as the judge reports it; what a compiler said without what does not help."""
+    """Describe an exception for the verifier, with only the useful part of a compiler's output."""
     folders = [str(scratch), *(os.environ.get(name, "") for name in OWN_FOLDERS)]
     failed = compile_error(error, folders, root)
     if failed is not None:
@@ -361,7 +364,7 @@ def describe(error: BaseException, scratch: Path, root: str | None) -> Raised:
 
 
 def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Gradients of the tensors that require one; zeros where none arrived."""
+    """Return gradients of the tensors that require one; zeros where none arrived."""
     return [
         torch.zeros_like(t) if t.grad is None else t.grad.detach()
         for t in tensors
@@ -370,7 +373,7 @@ def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A strided tensor with the values of any kind of tensor."""
+    """Return a strided tensor with the values of any kind of tensor."""
     if tensor.layout != torch.strided:
         return tensor.detach().to_dense()
     if tensor.is_conj() or tensor.is_neg():
@@ -379,7 +382,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def seed_all(seed: int) -> None:
-    """Seed what modules draw noise from; the inputs' seeds are elsewhere."""
+    """Seed what modules draw noise from. The inputs' seeds are elsewhere."""
     torch.manual_seed(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
@@ -388,7 +391,7 @@ def seed_all(seed: int) -> None:
 
 
 def outside(names: list[str], root: str | None) -> list[str]:
-    """Of imported modules those that come from outside of the checkout."""
+    """Return those of the imported modules that come from outside the checkout."""
     inside = None if root is None else os.path.realpath(root) + os.sep
     found = []
     for name in names:

@@ -1,14 +1,14 @@
-"""The clock that counts: paired batches in fresh processes, timed from outside, outputs checked.
+"""Time paired batches in fresh processes, from outside, and check their outputs.
 
-A launch forks three runners: the reference, the candidate, and the reference again (the A/A
-control), which nobody tells apart. In every round each of them, in random order, makes `num_calls`
-calls on the same new inputs and copies all outputs out; the judge's own clock runs from `go` until
-the outputs are where the runner cannot change them. What is counted is that span less the cost of
-the exchange, which is measured on the trusted reference by copying the same outputs once more. So
-work that a candidate puts off until it is asked for its outputs is inside of its own time. The
-runner's claim of its time is only compared.
+A repetition forks three runners: the reference, the candidate, and the reference again (the A/A
+control). None of them knows its role. In every round each of them, in random order, makes
+`num_calls` calls on the same new inputs and copies all outputs out. The verifier's own clock runs
+from `go` until the runner cannot change the outputs any more. The cost of the exchange is
+subtracted. It is measured on the trusted reference by copying the same outputs once more. So work
+that a candidate postpones until its outputs are requested counts as its own time. The runner's own
+claim of its time is only compared.
 
-What a round is, and why nothing can be done ahead of it: lanes.py.
+timed_rounds.py defines a round, and why nothing can be done ahead of it.
 Not covered: a candidate that finds all inputs of a batch in its memory may compute them together.
 """
 
@@ -55,57 +55,60 @@ from .timed_rounds import (
 RECONCILIATION = {"cpu": (0.10, 500.0), "cuda": (0.02, 200.0)}
 """A fraction of the claim, and microseconds."""
 RECONCILIATION_COST = 1.5
-"""How far the judge's time may exceed a claim and the cost of the exchange, in every round of a
-launch, before the two contradict each other. It names cheats, it does not bound them: what counts
-is the judge's time either way. In every round, because on a busy CPU a batch is preempted for
-milliseconds now and then; and with room for the cost, which the reference shows: copying outputs of
-any size."""
+"""How far the verifier's time may exceed a claim and the cost of the exchange before the two
+contradict each other. They must do so in every round of a repetition, because on a busy CPU a
+batch is sometimes preempted for milliseconds. This names cheats and does not bound them: the
+verifier's time counts in any case. The factor leaves room for the cost of copying outputs of any
+size, which the reference shows."""
 GATHER_US = 4.0
-"""More than it takes a runner to look at one output: where the device works for longer than that
-after the last call returned, it is looked at meanwhile."""
+"""More than a runner takes to check one output. Where the device works longer than that after
+the last call returned, the check happens during that work."""
 NUM_EXCHANGES = 9
 SHORTEST_SHARE = 0.5
-"""Of the length wanted of a batch: a faster candidate gets more calls, as does its reference."""
+"""Least share of the wanted length of a batch. A faster candidate gets more calls, as does its
+reference."""
 MOST_TIMES = 8.0
-"""As many calls at the most, since the reference takes as many times as long."""
+"""Most multiple of calls, since the reference takes as many times as long."""
 MORE_ROUNDS = 4
-"""As many times the rounds at the most, where batches are shorter than they should be, or rounds
-say different things."""
+"""Most multiple of rounds, where batches are too short or rounds disagree."""
 OF_MEDIAN = 1.2533 * 1.4826
-"""Standard error of the median of many normal values, as a multiple of their median distance from
-it, over the root of their number."""
+"""Standard error of the median of many normal values, as a multiple of their median distance
+from it, over the root of their number."""
 EARLY_ROUNDS = 3
-"""After one of the first, drawn at random, gradients of parameters and the state are compared,"""
+"""After one of the first rounds, drawn at random, gradients of parameters and the state are
+compared,"""
 CHECKED_SHARE = 0.25
-"""after so many of the others, and after the last: the time is that of no few rounds."""
+"""after this share of the others, and after the last. A time is then not that of a few rounds
+only."""
 CLOSE_SHARE = 0.125
-"""After one of the first rounds, so many of the others and the last comes one that does not count,
-of the same inputs but for a few elements: who keeps answers by less than all of an input is wrong
-there, and saves nothing in what counts. After the last, as who begins with it after so many calls
-may have made few before, where one call is a batch."""
+"""After one of the first rounds, this share of the others and the last comes a round that does
+not count. Its inputs are the same except for a few elements. A program that keeps answers by a
+part of the input is wrong there, and saves nothing in rounds that count. It comes after the last
+too. A program could start to keep answers only after many calls, and there are few calls before
+where one call is a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockConfig(Clock):
-    """How long a batch and a repetition should last, and where they are made."""
+    """Wanted length of a batch and a repetition, and where they run."""
 
     memory_bytes: int
     is_least: bool = False
-    """Whether as little memory is taken as there can be."""
+    """Whether to take as little memory as possible."""
     cores: list[int] | None = None
-    """Where runners have their turns on a GPU. Cores differ in what else runs on the same piece of
-    silicon: on one of its own each runner would be another machine for calls that the processor
-    holds up."""
+    """Cores that runners of a GPU use, one runner at a time. Cores differ in what else runs on
+    the same piece of silicon. With a core of its own each runner would be a different machine
+    for calls that the processor limits."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """The rounds of runners that took turns: microseconds a call of each, by name."""
+    """Rounds of runners that alternate: microseconds a call of each, by name."""
 
     times_us: dict[str, tuple[float, ...]]
     num_calls: int
     contradiction: tuple[float, float] | None
-    """What the candidate claims of a batch and what it took, where the two contradict each
+    """The candidate's claim for a batch and the time that it took, where the two contradict each
     other."""
     phases_s: dict[str, float]
 
@@ -120,14 +123,16 @@ def launch(
     rng: random.Random,
     num_calls: int | None = None,
 ) -> tuple[Times, tuple[float, float] | None]:
-    """Paired times from three fresh processes, and the control's; where memory is short from two,
-    and two more for the control. With them what the candidate claims of a batch and what it took,
-    where the two contradict each other. `num_calls` is what a batch of an
-    earlier launch held: that of a fast candidate holds more than its reference needs.
+    """Return paired times from three fresh processes, and the control's. Where memory is short, two
+    processes are timed, then two more for the control.
+
+    The result includes the candidate's claim for a batch and the time that it took, where the two
+    contradict each other. `num_calls` is the size of a batch in an earlier repetition: a fast
+    candidate's batch holds more than its reference needs.
 
     Raises:
-        Rejected: A timed output is wrong, the candidate failed.
-        RunnerFailure: The reference failed, which says nothing of the candidate.
+        Rejected: A timed output is wrong, or the candidate failed.
+        RunnerFailure: The reference failed, which gives no information on the candidate.
     """
     case.counts = False
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
@@ -166,7 +171,7 @@ def launch(
 def all_times(
     found: Timed, control_us: tuple[float, ...], its_reference_us: tuple[float, ...] | None = None
 ) -> Times:
-    """Those of reference and candidate with the control's."""
+    """Return the times of reference and candidate with the control's."""
     return Times(
         reference_us=found.times_us["reference"],
         candidate_us=found.times_us["candidate"],
@@ -178,7 +183,7 @@ def all_times(
 
 
 def plan_of(case: Case, config: ClockConfig) -> Plan:
-    """How the tensors of a batch fit into memory. Raises Rejected when they do not."""
+    """Plan the memory of a batch's tensors. Raises Rejected when they do not fit."""
     set_bytes = room_of(case, [case.trials[0][1]]).num_bytes
     outputs_bytes = sum(size_bytes(slot) for slot in reference_slots_of(case))
     sizes = (set_bytes, outputs_bytes, size_of(case.state_slots))
@@ -211,13 +216,13 @@ def open_and_time(
     generator: torch.Generator,
     num_calls: int,
 ) -> Timed:
-    """Times of fresh processes that take turns; where none waits, `number` crews of them are
+    """Time fresh processes that alternate. Where none waits, `number` groups of them are
     started. Raises as `launch` does."""
     names = list(programs)
     try:
         crew = crews.take(case, programs, limits, number, rng)
         try:
-            # Which of equal processes is warmed up first is seen in its times.
+            # The order in which equal processes are warmed up affects their times.
             runners = {name: crew.runners[name] for name in rng.sample(names, len(names))}
             found = timed(case, runners, answer_slots, limits, config, rng, generator, num_calls)
         finally:
@@ -226,7 +231,7 @@ def open_and_time(
     except RunnerFailure as failure:
         if failure.is_trusted:
             if failure.kind == "raised" and not is_out_of_memory(failure):
-                case.source.is_rigid = True  # when the launch is made again
+                case.source.is_rigid = True  # when the repetition is made again
             raise
         raise rejection_of_candidate(failure, programs["candidate"]) from failure
 
@@ -239,8 +244,9 @@ def alone(
     rng: random.Random,
     generator: torch.Generator,
 ) -> int:
-    """Calls in a batch, from a reference that nobody disturbs. Where it does not take inputs that
-    are changed element by element (a matrix that must stay symmetric), they are scaled."""
+    """Choose the calls in a batch, by a reference that runs without others. Where it rejects
+    inputs that are changed element by element (a matrix that must stay symmetric), they are
+    scaled."""
     try:
         with crews.reference(case, limits) as runner:
             return choose_num_calls(case, runner, limits, config, rng, generator)
@@ -261,7 +267,7 @@ def timed(
     generator: torch.Generator,
     num_calls: int,
 ) -> Timed:
-    """The rounds of a launch."""
+    """Run the rounds of a repetition."""
     reference_slots = reference_slots_of(case)
     layouts = {
         "reference": reference_slots,
@@ -317,7 +323,7 @@ def timed(
         del one, nearby
         if ends:
             break
-    # Whatever else ran when it was looked at before the rounds has only added to it.
+    # Other work at the time of the check before the rounds can only have added to the cost.
     last = new_round(case, room, stock, rng)
     cost_us = min(cost_us, exchange_cost_us(case, reference, last, limits))
     trusted = [lane for name, lane in opened.items() if name != "candidate"]
@@ -328,8 +334,8 @@ def timed(
 
 
 def is_plain(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
-    """Whether more rounds would say nothing new: the candidate is far from the reference in each,
-    and the control is not."""
+    """Return whether more rounds would add nothing: the candidate is far from the reference in
+    each, and the control is not."""
     if "candidate" not in lanes or len(lanes["reference"].spans_us) < (
         config.fewest_rounds or math.inf
     ):
@@ -341,23 +347,24 @@ def is_plain(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> boo
 
 
 def is_steady(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
-    """Whether rounds differ by so little that they say how fast the candidate is, and how far the
-    control strays. By their spread alone: what they say has no part in how many there are."""
+    """Return whether the rounds' spread is small enough to give the candidate's speed and the
+    control's deviation. Only the spread decides, so that the result has no influence on the
+    number of rounds."""
     if config.most_error is None:
         return True
     return all(error(logs) <= config.most_error for logs in logs_of(lanes, cost_us).values())
 
 
 def error(logs: Sequence[float]) -> float:
-    """Standard error of the median. (That of score.py is corrected for few values; this package
-    imports none of the others.)"""
+    """Return the standard error of the median. (That of the package `stats` is corrected for few
+    values; this package imports none of the others.)"""
     middle = statistics.median(logs)
     distance = statistics.median(abs(one - middle) for one in logs)
     return OF_MEDIAN * distance / math.sqrt(len(logs))
 
 
 def logs_of(lanes: dict[str, Lane], cost_us: float) -> dict[str, list[float]]:
-    """Of the rounds' ratios, for each lane beside the reference's own."""
+    """Return the logarithms of the rounds' ratios of each lane to the reference."""
     found = times(lanes, cost_us, 1)
     return {
         name: [
@@ -378,11 +385,12 @@ def play(
     *,
     counts: bool,
 ) -> None:
-    """Every lane has its turn; where the round `counts`, its times are kept.
+    """Run one batch in every lane. Keep its times where the round `counts`.
 
     Raises:
-        RunnerFailure: Of a lane that failed. What the reference does not take either (a matrix that
-            is positive no more) is its failure, though the candidate's turn was before.
+        RunnerFailure: Of a lane that failed. An input may be one that the reference rejects too,
+            such as a matrix that is no longer positive. Then the failure is the reference's, even
+            if the candidate ran first.
     """
     for lane in lanes:
         ready(case, lane, one, limits)
@@ -402,7 +410,7 @@ def play(
 
 @dataclass
 class Nearby:
-    """Lets lanes make a round again that does not count, on inputs that differ by rounding."""
+    """Let lanes repeat a round that does not count, on inputs that differ by rounding."""
 
     case: Case
     lanes: Sequence[Lane]
@@ -410,7 +418,7 @@ class Nearby:
     rng: random.Random
     limits: Limits
     one: Round
-    """That was played last."""
+    """The last round that ran."""
 
     def __post_init__(self) -> None:
         self.first = self.one
@@ -430,7 +438,8 @@ def check_round(
     tolerances: list[Tolerance],
     limits: Limits,
 ) -> Nearby:
-    """What calls returned and left; the means to look at it further. Raises Rejected."""
+    """Check what calls returned and left. Return the means to check it further. Raises
+    Rejected."""
     nearby = Nearby(case, [reference, candidate], stock, rng, limits, one)
     check_outputs(reference, candidate, tolerances, nearby)
     check_inputs(case, reference, candidate, nearby.one)
@@ -439,7 +448,7 @@ def check_round(
 
 
 def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConfig) -> int:
-    """Calls in a batch for a candidate so fast that its batch would be too short to be timed."""
+    """Return more calls in a batch for a candidate whose batch would be too short to time."""
     if shortest_us >= wanted_us(config):
         return num_calls
     assert case.plan is not None
@@ -449,14 +458,14 @@ def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConf
 
 
 def wanted_us(config: ClockConfig) -> float:
-    """What the shortest batch of a launch should last."""
+    """Return the wanted length of the shortest batch of a repetition."""
     return config.batch_us * SHORTEST_SHARE
 
 
 def times(lanes: dict[str, Lane], cost_us: float, num_calls: int) -> dict[str, tuple[float, ...]]:
-    """Microseconds a call, of the judge's clock less the exchange."""
-    # A call cannot take less than nothing: where the exchange is all of a span, the claim of the
-    # reference would be noise, and the floor keeps ratios finite.
+    """Return microseconds a call, by the verifier's clock less the exchange."""
+    # A call cannot take less than nothing. Where the exchange is the whole span, the reference's
+    # claim would be noise, and the floor keeps ratios finite.
     return {
         name: tuple(max(span - cost_us, span * 0.02) / num_calls for span in lane.spans_us)
         for name, lane in lanes.items()
@@ -464,19 +473,21 @@ def times(lanes: dict[str, Lane], cost_us: float, num_calls: int) -> dict[str, t
 
 
 def reference_slots_of(case: Case) -> Sequence[OutputSlot]:
-    """Slots of a timed call of the reference."""
+    """Return slots of a timed call of the reference."""
     assert case.expected is not None
     return timed_slots(case, case.expected.calls[0])
 
 
 def timed_slots(case: Case, call: Called) -> Sequence[OutputSlot]:
-    """Slots of what a timed call copies out: outputs and, in train mode, gradients of inputs."""
+    """Return slots of what a timed call copies out: outputs and, in train mode, gradients of
+    inputs."""
     num_gradients = sum(case.source.grads) if case.train else 0
     return call.slots[: call.num_leaves + num_gradients]
 
 
 def room_of(case: Case, sets: Sequence[InputSet]) -> Room:
-    """For the sets of timed calls, and in train mode what their backward passes start from."""
+    """Make room for the sets of timed calls, and in train mode for the initial gradients of
+    their backward passes."""
     assert case.expected is not None
     call = case.expected.calls[0]
     outputs = call.slots[: call.num_leaves] if case.train else ()
@@ -491,12 +502,14 @@ def choose_num_calls(
     rng: random.Random,
     generator: torch.Generator,
 ) -> int:
-    """Calls that make a batch long enough, by a runner of the reference that is alone: as far as
-    the memory for their tensors allows here, which a later launch may have more of."""
+    """Choose the calls that make a batch long enough, by a reference that runs without others.
+    The memory for their tensors limits the number; a later repetition may have more memory."""
     assert case.plan is not None
     slots = reference_slots_of(case)
     wanted = num_calls = 1
-    for _ in range(2):  # one call, then as many as that one says: a moment of noise misleads less
+    for _ in range(
+        2
+    ):  # one call, then as many as that one suggests: a moment of noise misleads less
         base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
         room = room_of(case, base * case.plan.num_places)
         stock = Stock(case.source, base, rng, generator)
@@ -519,8 +532,9 @@ def choose_num_calls(
 
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
-    """What a batch costs beyond its calls, by the reference: a message, a copy of the outputs of
-    its last batch, and on a GPU that of the inputs. The first quartile of a few."""
+    """Return what a batch costs beyond its calls, by the reference: a message and a copy of the
+    outputs of its last batch, and on a GPU a copy of the inputs. It is the first quartile of a
+    few."""
     costs_us = []
     for _ in range(NUM_EXCHANGES):
         lane.runner.pause()
@@ -531,10 +545,13 @@ def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> floa
 def reconcile(
     case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float, alone_us: float
 ) -> tuple[float, float] | None:
-    """The judge's time against what the runner says of its own, as far as the trusted reference
-    shows that the two may lie apart in this launch: it copies outputs of the same size on the same
-    busy machine, and the other one may take `alone_us` more for them, if each is copied alone.
-    Returns the claim and the time of a batch in microseconds where they contradict each other."""
+    """Compare the verifier's time with the runner's claim. Return both for a batch, in
+    microseconds, where they contradict each other.
+
+    The trusted reference shows how far the two may differ in this repetition, as it copies outputs
+    of the same size on the same busy machine. The other runner may take `alone_us` more if it
+    copies each output separately.
+    """
     apart_us = [
         span - claim
         for one in trusted

@@ -1,17 +1,18 @@
-"""A judge's turn on a device that others share: let go while somebody times, and taken again.
+"""Hold a shared device for a verifier, release it while others time, and take it again.
 
     with Turn("GPU-5f1c", stop=template.stop, go_on=template.go_on, host=channel) as turn:
         turn.receive(runner, 60.0)  # of a program that is examined
 
-The judge's half of cudal1_ci/processes/lock.py, in the same files. Who times waits until nobody
-examines, and of many judges one examines a program that a compiler works on for a minute: all would
-wait for that one. So while a judge waits for its runners it looks whether somebody wants to time.
-If so all of its runners are stopped, the device is let go, and taken again when nobody times any
-more. What a runner has given to the GPU by then comes to its end, which takes milliseconds.
+This is the verifier's half of cudal1_ci/processes/lock.py, with the same files. A process that
+times waits until no other examines. One of many verifiers may examine a program that compiles for a
+minute, and all would wait for it. So a verifier that waits for its runners checks whether another
+process wants to time. If so, it stops all of its runners and releases the device. It takes the
+device again when no process times any more. Work that a runner has given to the GPU by then
+finishes, which takes milliseconds.
 
-A clock that stands still meanwhile is `awake_s`: a program is not late because it was stopped. The
-host hears when the device is waited for, so that it does not take the judge for hung; when it is
-gone itself, nobody waits any more.
+`awake_s` is a clock that stops meanwhile: a program is not late because it was stopped. The host
+gets a message when the device is waited for, so that the verifier does not seem to hang. When the
+host is gone, the wait ends.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ FOLDER = Path("/tmp")
 """As in cudal1_ci/processes/lock.py."""
 LOOK_S = 0.03
 GRACE_S = 0.1
-"""For which somebody waits before programs are stopped: many examinations end within it."""
+"""Seconds that a process waits before programs are stopped. Many examinations end within it."""
 TRY_S = 0.01
 
 
 class Host(Protocol):
-    """Who asked; says nothing until it has its answer. A Channel."""
+    """The sender of the request, a Channel. It sends nothing until it has its answer."""
 
     def send(self, message: Waits) -> None: ...
 
@@ -46,7 +47,7 @@ class Host(Protocol):
 
 
 class Turn:
-    """Of one request; a context manager. May be looked at by several threads."""
+    """A hold on the device for one request; a context manager. Several threads may call `look`."""
 
     def __init__(
         self,
@@ -56,10 +57,11 @@ class Turn:
         go_on: Callable[[Any], None],
         host: Host,
     ) -> None:
-        """
+        """Create a hold that is not active yet.
+
         Args:
             name: Of the device among all processes of the machine.
-            stop: Stops what works for this judge; what it returns is given to `go_on`.
+            stop: Stops what works for this verifier; its result is given to `go_on`.
         """
         self.queue = FOLDER / f"cudal1-ci-{name}.queue"
         self.lock = FOLDER / f"cudal1-ci-{name}.lock"
@@ -68,7 +70,7 @@ class Turn:
         self._mutex = threading.Lock()
         self._lost_s = 0.0
         self._since_s: float | None = None
-        """Since when somebody waits, as far as was seen."""
+        """When a waiting process was first seen."""
 
     def __enter__(self) -> Turn:
         self._take()
@@ -83,14 +85,15 @@ class Turn:
         self._held.close()
 
     def awake_s(self) -> float:
-        """Seconds of a clock that stands still while the device is let go; waits for its end."""
+        """Return seconds of a clock that stops while the device is released, after a wait for
+        its return."""
         with self._mutex:
             return time.monotonic() - self._lost_s
 
     def receive(self, channel: Channel, timeout_s: float) -> tuple[bytes, list[int]]:
-        """What comes over a channel within that time, by the clock that stands still. Raises
+        """Return what comes over a channel within that time, by the clock that stops. Raises
         ChannelTimeout, ChannelClosed."""
-        self.look()  # what is answered at once is often one of many
+        self.look()  # an immediate answer is often one of many
         until_s = self.awake_s() + timeout_s
         while not channel.has_more(LOOK_S):
             self.look()
@@ -99,7 +102,7 @@ class Turn:
         return channel.receive_body(max(LOOK_S, until_s - self.awake_s()))
 
     def look(self) -> None:
-        """Give way to those who have waited for a moment."""
+        """Release the device to processes that have waited for a moment."""
         with self._mutex:
             now_s = time.monotonic()
             if not self._is_waited_for():
@@ -121,8 +124,8 @@ class Turn:
             return not flock(stack, self.queue, fcntl.LOCK_EX)
 
     def _take(self) -> None:
-        """Beside others who examine, behind those who wait to time. Raises ChannelClosed when the
-        host is gone."""
+        """Share the device with others that examine, after processes that wait to time. Raises
+        ChannelClosed when the host is gone."""
         self._host.send(Waits(is_waiting=True))
         with contextlib.ExitStack() as queue:
             self._wait_for(queue, self.queue, fcntl.LOCK_EX)
@@ -136,8 +139,9 @@ class Turn:
 
 
 def flock(stack: contextlib.ExitStack, path: Path, how: int) -> bool:
-    """Hold a file's lock until the stack is closed; whether it was free. The file may be another
-    user's: it is only read, which is enough to lock it, and no link is followed."""
+    """Hold a file's lock until the stack is closed. Return whether it was free. The file may be
+    another user's: it is opened for reading, which is enough to lock it, and no link is
+    followed."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         try:

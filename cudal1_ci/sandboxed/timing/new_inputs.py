@@ -1,12 +1,13 @@
-"""New values for timed rounds: seen by no program before, and by no part of them told apart.
+"""Make new values for timed rounds, which no program has seen before, in whole or in part.
 
-Drawn specs are drawn again. Of what the user's `get_inputs` made there is a pool (called.py), from
-which a set comes back when all others were used, and never as it was: floats are multiplied element
-by element, with random signs where both occur; whole numbers change places, and those of two sets
-are mixed, where the reference takes that. (Where nothing of a set can change, as of offsets alone,
-it comes again as it was; so does a call without any tensor.) What an answer is kept by must then be
-all of the input, up to what the reference itself does not see; and as a few elements of a round may
-be all that is other than in the round before (lanes.py), nothing less will do.
+Drawn specs are drawn again. For what the user's `get_inputs` made there is a pool (calls.py). A set
+returns from it when all others were used, and never unchanged. Floats are multiplied element by
+element, with random signs where both occur. Whole numbers change places, and those of two sets are
+mixed, where the reference accepts that. (Where nothing of a set can change, as of offsets only, it
+returns unchanged. So does a call without any tensor.)
+A key under which a program keeps an answer must therefore be the whole input, except for what the
+reference itself does not see. A few elements of a round may be the only difference to the round
+before (timed_rounds.py), so that a smaller key fails.
 """
 
 from __future__ import annotations
@@ -34,27 +35,27 @@ from ..wire.tensors import Slot
 PATTERN_LENGTH = 2**18 - 5
 """Not a divisor of any usual width, so that rows do not repeat each other."""
 DRAWN_ELEMENTS = {"cpu": 2**18, "cuda": 2**26}
-"""Floats of a spec that are drawn again; of more it takes longer than many a call."""
+"""Floats of a spec that are drawn again. Drawing more takes longer than many calls."""
 EVEN_RATIO = 4.0
-"""Between the largest and the smallest value where a sign is taken for one that may be other."""
+"""Between the largest and the smallest value, where signs may be changed."""
 FEW_PAIRS = 3
-"""Of elements of a tensor that change places where nearly nothing changes in a trial. In a round it
-is one: of 128 elements three pairs would be among the first four, by which an answer is kept, every
-sixth time."""
+"""Pairs of elements of a tensor that change places in a trial where almost nothing changes. In a
+round it is one pair. With three pairs of 128 elements, the first four elements would change
+every sixth time; a program may keep an answer by these."""
 
 
 @dataclass
 class Stock:
-    """What the rounds of a launch are filled with. `base` is what every place holds first."""
+    """The values for the rounds of a repetition. `base` is what every place holds first."""
 
     source: Source
     base: Sequence[InputSet]
     rng: random.Random
     generator: torch.Generator
     evens: list[bool] = field(init=False)
-    """Floats whose signs may be other."""
+    """Floats whose signs may change."""
     deck: list[int] = field(init=False)
-    """Numbers of the pool's sets, where all are laid out as the base's are,"""
+    """Numbers of the pool's sets, where all have the layout of the base's,"""
     num_dealt: int = 0
     """and how many of them were taken."""
     alike: list[InputSet] = field(init=False)
@@ -72,7 +73,7 @@ class Stock:
                 self.deck = self.rng.sample(range(len(pool.laid)), len(pool.laid))
 
     def renew(self, number: int, places: Sequence[torch.Tensor]) -> None:
-        """New values of the base's set of that number into the memory of its tensors."""
+        """Write new values of a set of the base to the memory of its tensors."""
         if self.source.specs:
             self.draw_again(self.base[number], places)
             return
@@ -88,8 +89,8 @@ class Stock:
             self.change_whole_numbers(places, other)
 
     def deal(self, number: int) -> tuple[InputSet, InputSet]:
-        """The next set of the pool, or that of the base where there is no pool, and another one to
-        mix it with."""
+        """Return the next set of the pool, or the base's where there is no pool, and another one
+        to mix it with."""
         pool = self.source.pool
         if pool is None or not self.deck:
             base = self.base[number]
@@ -98,12 +99,13 @@ class Stock:
         one, other = (self.deck[(place + step) % len(self.deck)] for step in (0, 1))
         self.num_dealt += 1
         if self.num_dealt % len(self.deck) == 0:
-            self.rng.shuffle(self.deck)  # so that another one is beside each the next time
+            self.rng.shuffle(self.deck)  # so that each has another neighbor the next time
         return pool.take(one), pool.take(other)
 
     def change_whole_numbers(self, places: Sequence[torch.Tensor], other: InputSet) -> None:
-        """Of a set that was there before: they change places in their rows, and where rows need no
-        structure of their own half of them are another set's, as a sum does not see the order."""
+        """Move the whole numbers of a set that was used before within their rows. Where rows
+        need no structure of their own, half of the numbers come from another set, as a sum does
+        not see the order."""
         for number, place in enumerate(places):
             if not self.source.moves[number]:
                 continue
@@ -115,7 +117,7 @@ class Stock:
             place.copy_(place[..., order])
 
     def draw_again(self, one: InputSet, places: Sequence[torch.Tensor]) -> None:
-        """Values of specs; floats that are many are those of the set, changed one by one."""
+        """Draw values of specs. Where floats are many, change those of the set one by one."""
         for spec, tensor, place, even in zip(
             self.source.specs, one.tensors, places, self.evens, strict=True
         ):
@@ -126,7 +128,7 @@ class Stock:
                 place.copy_(draw(spec, self.generator))
 
     def vary_all(self, places: Sequence[torch.Tensor]) -> None:
-        """Floats element by element, or all of them as one where only that is taken."""
+        """Change floats element by element, or all by one factor where only that is accepted."""
         factor = factor_between(*FACTORS, self.generator) if self.source.is_rigid else None
         for place, even in zip(places, self.evens, strict=True):
             if not is_float(place) or not place.numel():
@@ -138,7 +140,7 @@ class Stock:
         put_in_order(places, self.source.orders)
 
     def change_few(self, places: Sequence[torch.Tensor]) -> None:
-        """As the function of that name does, of the source at hand."""
+        """Change a few elements of a set of this source."""
         change_few(self.source, places, self.rng, num_pairs=1)
 
 
@@ -148,20 +150,20 @@ def change_few(
     rng: random.Random,
     num_pairs: int = FEW_PAIRS,
 ) -> None:
-    """A few elements of a set change places: of whole numbers that may, and of floats unless they
-    are in order, or can only be changed all together."""
+    """Exchange a few elements of a set: whole numbers that may move, and floats. Floats that are
+    in order, or can only be changed together, stay."""
     for tensor, moves, order in zip(tensors, source.moves, source.orders, strict=True):
         if moves or (is_float(tensor) and not source.is_rigid and not order):
             exchange(tensor, rng, num_pairs)
 
 
 def form_of(one: InputSet) -> tuple[str | None, list[Slot]]:
-    """What two sets share that can stand for each other."""
+    """Return what two sets share that can replace each other."""
     return one.data, [slot_of(tensor) for tensor in one.tensors]
 
 
 def is_even(tensor: torch.Tensor) -> bool:
-    """Whether it holds numbers of both signs, about as large."""
+    """Return whether it holds numbers of both signs and of similar size."""
     if tensor.is_complex():
         return True
     if not tensor.is_floating_point() or not tensor.numel():
@@ -171,9 +173,9 @@ def is_even(tensor: torch.Tensor) -> bool:
 
 
 def vary(tensor: torch.Tensor, generator: torch.Generator, has_signs: bool = False) -> None:
-    """Every element times a number of its own between 3/4 and 1, in place: within the range that
-    was stated where that holds 0. With `has_signs` half of the numbers are negative. Long tensors
-    repeat the numbers."""
+    """Multiply every element by its own number between 3/4 and 1, in place. Values stay within
+    the stated range where that holds 0. With `has_signs` half of the numbers are negative. Long
+    tensors repeat the numbers."""
     length = min(tensor.numel(), PATTERN_LENGTH)
     numbers = torch.empty(length, device=tensor.device).uniform_(0.75, 1.0, generator=generator)
     if has_signs:
@@ -190,8 +192,8 @@ def vary(tensor: torch.Tensor, generator: torch.Generator, has_signs: bool = Fal
 
 
 def exchange(tensor: torch.Tensor, rng: random.Random, num_pairs: int = FEW_PAIRS) -> None:
-    """A few pairs of elements change places: floats anywhere, others in their row, which may have
-    to hold each number once."""
+    """Exchange a few pairs of elements: floats anywhere, others in their row, which may have to
+    hold each number once."""
     if tensor.dim() == 0 or tensor.numel() < 2:
         return
     size = tensor.shape[-1]
@@ -206,7 +208,7 @@ def exchange(tensor: torch.Tensor, rng: random.Random, num_pairs: int = FEW_PAIR
 
 
 def rolled(one: InputSet, generator: torch.Generator) -> InputSet:
-    """All tensors with the batch in another order, where they share a batch dimension."""
+    """Return all tensors with the batch in another order, where they share a batch dimension."""
     sizes = {t.shape[0] for t in one.tensors if t.dim()}
     if len(sizes) != 1 or min(sizes) < 2:
         return one

@@ -1,10 +1,10 @@
-"""A launch by processes that are there already, for training, which judges thousands.
+"""Repeat with processes that already exist, for training, which verifies thousands of candidates.
 
-The candidate is the process that was examined, and the references, those that the problem was
-learned from, serve all its candidates: no process is started to time one. What that costs: how
-processes of one program differ is not seen, and one that is kept is faster than a new one by half a
-percent. So it tells twice as fast from as fast, and what somebody is shown is timed in new
-processes (crews.py). What timed calls return is compared as ever.
+The candidate is the process that was examined. The references, from which the problem was learned,
+serve all its candidates. No process is started to time one. The costs: differences between
+processes of one program are not seen, and a kept process is faster than a new one by half a
+percent. So this distinguishes twice as fast from equally fast. What is shown to users is timed in
+new processes (runner_groups.py). Outputs of timed calls are compared as always.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..wire.programs import Program
 from .runner_groups import Crew
 
 KEPT_SHARE = 16
-"""A sixteenth of the memory for a trial may stay with each process of the reference, while others
-time and from one candidate to the next; who has been given more lets all of it go."""
+"""A sixteenth of the memory for a trial may stay with each process of the reference, while
+others time and between candidates. A process that has more releases all of it."""
 LET_GO_S = 30.0
 
 LENT = ("inputs", "outputs", "aftermath")
@@ -32,24 +32,24 @@ LENT = ("inputs", "outputs", "aftermath")
 
 
 class Held(Crew):
-    """Lent for a launch: whoever takes it ends nothing."""
+    """Runners lent for a repetition. Their user does not end them."""
 
     def end(self) -> None:
-        """They are kept."""
+        """Keep the runners."""
 
 
 class Kept:
-    """Stands in for `Crews`."""
+    """Replace `Crews` with kept runners."""
 
     def __init__(self, template: Template):
         self.template = template
         self.case: Case | None = None
         self.references = Crew()
-        """Of that case."""
+        """References of that case."""
         self.examined: dict[str, Crew] = {}
-        """The candidate at hand, by workload."""
+        """The current candidate, by workload."""
         self.open_s = 0.0
-        """What it took to have all of the last launch."""
+        """Seconds to get all runners of the last repetition."""
 
     def hold(self, workload: str, runner: RunnerHandle, stack: ExitStack) -> None:
         """Take over a candidate's process, and what ends it."""
@@ -73,8 +73,8 @@ class Kept:
         number: int,  # noqa: ARG002 - one launch after the other has the same
         rng: random.Random,
     ) -> Crew:
-        """Those of the programs by name, with the case's state loaded; started where there are
-        none yet.
+        """Return the programs' runners by name, with the case's state loaded; start those that are
+        missing.
 
         Raises:
             RunnerFailure: A program could not be loaded.
@@ -93,7 +93,7 @@ class Kept:
                 )
                 crew.runners[name] = crew.stack.enter_context(opened)
             elif case.state_slots:
-                # Examining it, or the launch before, has left another one.
+                # Its examination, or the repetition before, has left another one.
                 case.load_state(crew.runners[name], case.state, limits)
             crew.runners[name].pause()
             return crew.runners[name]
@@ -106,7 +106,7 @@ class Kept:
 
     @contextmanager
     def reference(self, case: Case, limits: Limits) -> Iterator[RunnerHandle]:
-        """The one that candidates are timed beside. One that failed serves no more."""
+        """Yield the reference that candidates are timed with. A failed one is not used again."""
         try:
             yield self.take(case, {"reference": case.program}, limits, 1, random.Random()).runners[
                 "reference"
@@ -117,7 +117,7 @@ class Kept:
 
     @contextmanager
     def last_use(self, workload: str) -> Iterator[RunnerHandle | None]:
-        """The candidate's process, which is ended afterwards; None where there is none."""
+        """Yield the candidate's process, which is ended afterwards; None where there is none."""
         crew = self.examined.pop(workload, Crew())
         try:
             yield crew.runners.get("candidate")
@@ -125,8 +125,8 @@ class Kept:
             crew.end()
 
     def let_go(self, accelerator: Accelerator) -> None:
-        """No reference holds much memory for trials or a launch that are over: the next one to time
-        may be another judge."""
+        """Release most memory that references hold for past trials or repetitions: the next to
+        time may be another verifier."""
         most_bytes = accelerator.memory_bytes() // KEPT_SHARE
         for runner in self.references.runners.values():
             try:
@@ -142,12 +142,12 @@ class Kept:
             self.examined.popitem()[1].end()
 
     def _of(self, case: Case) -> None:
-        """From here on the references are those of this case."""
+        """Use references of this case from here on."""
         if self.case is not case:
             self.close()
             self.case = case
 
     def close(self) -> None:
-        """End the references; the next launch has others."""
+        """End the references. The next repetition starts others."""
         self.references.end()
         self.references, self.case = Crew(), None

@@ -1,13 +1,14 @@
-"""The processes of launches: those of several are started together.
+"""Start the processes of several repetitions together.
 
-To start a process costs a GPU's driver a tenth of a second in which it does nothing else, and a
-quarter more in which others may start; in its first call libraries are initialized and kernels
-loaded. Of several launches all of that goes on side by side. Those whose launch is still to come
-are stopped, as all runners are that have no turn.
+The start of a process costs a GPU's driver a tenth of a second in which it does nothing else, and a
+quarter more in which others may start. In its first call libraries are initialized and kernels
+loaded. For several repetitions all of that happens in parallel. Processes of later repetitions are
+stopped, as all runners are that are not being timed.
 
-All three of a launch are new. A reference that is kept for the next candidate saves two thirds of
-the processes, and was tried: a new process is slower than one that has made some launches, by 1 %
-of a batch in its first round and by nothing in its sixth, and equal code looks 0.5 % slower.
+All three processes of a repetition are new. Keeping a reference for the next candidate would save
+two thirds of the processes. It was measured: a new process is slower than one that has made some
+repetitions, by 1 % of a batch in its first round and by nothing in its sixth. Equal code looks 0.5
+% slower.
 """
 
 from __future__ import annotations
@@ -23,37 +24,37 @@ from ..verifier.failures import side_by_side
 from ..wire.programs import Program
 
 WAITING_SHARE = 4
-"""A fourth of the device's memory is for those that wait."""
+"""A fourth of the device's memory is for processes that wait."""
 CONTEXT_BYTES = 512 * 2**20
-"""What a process holds on a GPU before it has a tensor."""
+"""Memory of a process on a GPU before it has a tensor."""
 CALL_MULTIPLE = 4
-"""Of a call's inputs: themselves, its outputs, and what it needs meanwhile."""
+"""Multiple of the size of a call's inputs: the inputs, its outputs, and its temporary memory."""
 
 
 class Crew:
-    """The runners of a launch by their names: `reference`, `candidate`, `control`."""
+    """The runners of a repetition by their names: `reference`, `candidate`, `control`."""
 
     def __init__(self) -> None:
         self.runners: dict[str, RunnerHandle] = {}
         self.stack = ExitStack()
 
     def end(self) -> None:
-        """All of them, side by side."""
+        """End all of them in parallel."""
         for runner in self.runners.values():
             runner.kill()
         self.stack.close()
 
 
 class Crews:
-    """Those of one candidate on one workload."""
+    """The runners of one candidate on one workload."""
 
     def __init__(self, template: Template):
         self.template = template
         self.waiting: list[Crew] = []
         self.of: tuple[Case, dict[str, Program]] | None = None
-        """What those that wait were started for."""
+        """The case and programs that the waiting runners were started for."""
         self.open_s = 0.0
-        """What it took to have the last one."""
+        """Seconds to get the last group."""
 
     def take(
         self,
@@ -63,8 +64,8 @@ class Crews:
         number: int,
         rng: random.Random,
     ) -> Crew:
-        """A crew for the programs by name: one that waits, or else one of `number` that are
-        started now. Whoever takes it ends it.
+        """Return a group of runners for the programs by name: one that waits, or one of `number`
+        that are started now. The caller ends it.
 
         Raises:
             RunnerFailure: A program could not be loaded. None waits then.
@@ -84,7 +85,7 @@ class Crews:
         return self.waiting.pop()
 
     def reference(self, case: Case, limits: Limits) -> AbstractContextManager[RunnerHandle]:
-        """One that nobody takes turns with, for the time of the block."""
+        """Return a context with a reference that runs without others."""
         return case.runner(self.template, case.program, limits, is_trusted=True, is_new=True)
 
     def _start(
@@ -106,19 +107,19 @@ class Crews:
             crew.runners[name].pause()
 
         places = [(crew, name) for crew in self.waiting for name in programs]
-        # Which of equal processes is started first is seen in its times.
+        # The order in which equal processes start affects their times.
         rng.shuffle(places)
         side_by_side(start, places)
 
     def dismiss(self) -> None:
-        """End those that wait."""
+        """End the groups that wait."""
         self.of = None
         while self.waiting:
             self.waiting.pop().end()
 
 
 def most_crews(case: Case, num_lanes: int, memory_bytes: int) -> int:
-    """That leave most of a GPU's memory free while they wait."""
+    """Return how many groups may wait and leave most of a GPU's memory free."""
     call_bytes = CALL_MULTIPLE * sum(tensor.nbytes for tensor in case.trials[0][1].tensors)
     crew_bytes = num_lanes * (CONTEXT_BYTES + size_of(case.state_slots) + call_bytes)
     return max(1, memory_bytes // WAITING_SHARE // crew_bytes)

@@ -1,10 +1,10 @@
-"""What it takes to copy outputs that do not lie as their places do: with gaps, for example.
+"""Measure the cost of copying outputs whose layout differs from their places', such as with gaps.
 
-A runner copies all outputs of a batch with one call. Outputs that lie as their places do take a few
-kernels together; where one does not, each is copied alone, and memory is read that is mostly gaps.
-The trusted reference does not show what that costs. So the judge copies tensors of the same strides
-itself. The strides are what the candidate says: one that lies is allowed more before it is called a
-cheat, and gains nothing, as the time that counts has the copying in it.
+A runner copies all outputs of a batch with one call. Outputs with the layout of their places take a
+few kernels together. Where one has another layout, each is copied separately, and much of the
+memory read is gaps. The trusted reference does not show that cost. So the verifier copies tensors
+of the same strides itself. The candidate reports the strides. A false report only raises the limit
+before it is called a cheat, and gains nothing, as the time that counts includes the copying.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from ..memory.segment import dtype_of, span
 from ..wire.tensors import OutputSlot
 
 ALONE_US = 20.0
-"""Of an output that is copied alone: the host's part of it, on a busy core."""
+"""Host time of an output that is copied separately, on a busy core."""
 COST = 2.0
-"""How much longer than the judge a runner may take for the same: it may be on a slower core."""
+"""Most ratio of a runner's time to the verifier's for the same copy: its core may be slower."""
 NUM_COPIES = 5
 MOST_BYTES = 2**28
-"""Of what is copied here, and as much of where to; of larger outputs a part is, and the rest
-reckoned."""
+"""Bytes that are copied here, and as many of the destination. Of larger outputs a part is
+copied, and the rest extrapolated."""
 MOST_TENSORS = 64
 
 
 def lies_otherwise(slot: OutputSlot) -> bool:
-    """Whether an output has other strides than its place."""
+    """Return whether an output has other strides than its place."""
     return slot.own_stride != slot.stride
 
 
 def copying_us(accelerator: Accelerator, slots: Sequence[OutputSlot], num_calls: int) -> float:
-    """Microseconds that the outputs of a batch may take to be copied one by one; 0 where they lie
-    as their places do.
+    """Return microseconds that the outputs of a batch may take to be copied one by one; 0 where
+    they have the layout of their places.
 
     Args:
         slots: Of one call, each with the strides of the output itself as `own_stride`.
@@ -50,7 +50,7 @@ def copying_us(accelerator: Accelerator, slots: Sequence[OutputSlot], num_calls:
 
 
 def copy_us(accelerator: Accelerator, slot: OutputSlot, num_calls: int) -> float:
-    """Median microseconds of one output, of several that follow one another as in a batch; 0 where
+    """Return the median microseconds of one output, of several in a row as in a batch; 0 where
     even a part of it is too large."""
     dtype = dtype_of(slot.dtype)
     shape = list(slot.shape)

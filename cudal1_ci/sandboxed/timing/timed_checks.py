@@ -1,8 +1,8 @@
-"""What is compared after timed batches: a candidate that is right until it is timed is wrong.
+"""Compare outputs of timed batches: a candidate that is right only until it is timed is wrong.
 
-Outputs, gradients of inputs and the inputs themselves after every round; gradients of parameters
-and the state after one round of a launch that nobody knows beforehand. The reference of the same
-launch, on the same inputs with the same seeds, stands for the truth.
+Outputs, gradients of inputs and the inputs themselves are compared after every round. Gradients of
+parameters and the state are compared after one unpredictable round of a repetition. The truth is
+the reference of the same repetition, on the same inputs with the same seeds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .timed_rounds import Lane, Round
 
 
 def timed_tolerances(case: Case, count: int) -> list[Tolerance]:
-    """Budgets for outputs of timed calls: those of the drawn trials, doubled, since the reference
-    and not the oracle stands for the truth and inputs are changed by up to a quarter."""
+    """Return budgets for outputs of timed calls: those of the drawn trials, doubled. The truth
+    is the reference and not the oracle, and inputs are changed by up to a quarter."""
     drawn = [
         budgets
         for (name, _), budgets in zip(case.trials, case.tolerances, strict=True)
@@ -44,8 +44,8 @@ def timed_tolerances(case: Case, count: int) -> list[Tolerance]:
 def check_outputs(
     reference: Lane, candidate: Lane, tolerances: list[Tolerance], nearby: Callable[[], Any]
 ) -> None:
-    """Every output of every timed call of the last round against the reference's. `nearby` lets
-    both make the round again on inputs that differ by rounding (jumps.py)."""
+    """Compare every output of every timed call of the last round with the reference's. `nearby`
+    repeats the round for both on inputs that differ by rounding (near_inputs.py)."""
     strays: dict[int, Strays] = {}
     largest = 0.0
     for leaf, budget in enumerate(tolerances):
@@ -66,7 +66,7 @@ def check_outputs(
 
 
 def off_by(leaf: int, gap: float) -> Rejected:
-    """A timed call that is wrong."""
+    """Return the rejection of a wrong timed call."""
     return Rejected(
         "incorrect_values",
         "values.timed",
@@ -77,7 +77,7 @@ def off_by(leaf: int, gap: float) -> Rejected:
 
 
 def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bool:
-    """Within the budget; what is not finite must be so in the same way."""
+    """Return whether it is within the budget. Non-finite values must be equally non-finite."""
     if not (got.is_floating_point() or got.is_complex()):
         return torch.equal(got, expected)
     return all(
@@ -87,7 +87,8 @@ def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bo
 
 
 def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> None:
-    """The inputs of the last round hold what was written, or what the reference left there."""
+    """Check that the inputs of the last round hold what was written, or what the reference left
+    there."""
     assert case.expected is not None
     if not case.expected.mutated:
         if not one.is_as_written(candidate.inputs):
@@ -104,8 +105,8 @@ def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> No
 
 
 def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
-    """Outputs share memory with inputs only where the reference's do, and no function was replaced
-    that the reference leaves alone."""
+    """Check that outputs share memory with inputs only where the reference's do. Check that no
+    function was replaced that the reference leaves unchanged."""
     ours, theirs = (lane.runner.ask(AskLeft(), limits.call_s) for lane in (reference, candidate))
     if shared := sorted(set(theirs.aliases) - set(ours.aliases)):
         message = f"output {shared[0]} of a timed call shares the memory of an input"
@@ -118,8 +119,9 @@ def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
 def check_aftermath(
     case: Case, reference: Lane, candidate: Lane, limits: Limits, nearby: Callable[[], Any]
 ) -> None:
-    """Gradients of parameters (summed over the batch) and the state after the last round. `nearby`
-    as for outputs: of gradients alone, as a state is of all calls before too."""
+    """Compare gradients of parameters (summed over the batch) and the state after the last
+    round. `nearby` is as for outputs, for gradients only, as a state depends on all calls before
+    too."""
     if not case.leaves_traces:
         return
     names, ours = aftermath(case, reference, limits)
@@ -150,15 +152,15 @@ def check_aftermath(
 
 
 def noise_left(case: Case, number: int, lane: Lane) -> float:
-    """What is allowed of a tensor that a batch leaves and that is nothing but rounding: gradients
-    of all calls are summed. They are the last of the outputs of a trial, counted from the end."""
+    """Return the tolerance of a tensor that a batch leaves and that is only rounding: gradients
+    of all calls are summed. These tensors are the last outputs of a trial, counted from the end."""
     assert case.expected is not None
     leaf = len(case.expected.outputs[0]) + number
     return case.noise.get(leaf, 0.0) * len(lane.slots) if case.train else 0.0
 
 
 def aftermath(case: Case, lane: Lane, limits: Limits) -> tuple[list[str], list[torch.Tensor]]:
-    """Names and values of what a lane's calls left behind."""
+    """Return names and values of what a lane's calls left behind."""
     remains = lane.runner.ask(Aftermath(), limits.call_s)
     slots, size = place(remains.slots)
     segment = lane.runner.share("aftermath", case.accelerator, size, limits.call_s)

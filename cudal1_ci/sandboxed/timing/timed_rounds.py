@@ -1,14 +1,14 @@
-"""One runner of a launch, and the rounds that all of them make alike.
+"""Run one runner of a repetition, and the rounds that are equal for all of them.
 
-Nothing can be done ahead of `go`: on the CPU a runner is stopped by a signal while its inputs are
-written, the gradients that backward passes start from among them, and while others are timed; on a
-GPU, where a kernel that is under way cannot be stopped, they are written after the clock was
-started, which costs the reference as much. Each input set has two places, and which one is used is
-drawn anew in every round; where the outputs go is said when the calls are over. So neither an
-address nor an object nor a version counter tells what an input holds, and nothing can be computed
-right into the place of an output.
+Nothing can be done ahead of `go`. On the CPU a runner is stopped by a signal while others are timed
+and while its inputs are written, among them the initial gradients of backward passes. On a GPU a
+running kernel cannot be stopped. There the inputs are written after the clock starts, which costs
+the reference as much.
+Each input set has two places, and every round draws which one is used. The place of the outputs is
+sent after the calls. So no address, object or version counter shows what an input holds, and
+nothing can be computed right into the place of an output.
 (Where memory is short there is one place: memory_plan.py. Where a batch is short, a call on inputs
-of the batch before comes ahead of it, outside of the clock: `Batches.rehearse`.)
+of the batch before comes ahead of it, outside the clock: `Batches.rehearse`.)
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ SETTLE_S = 30.0
 SHORT_S = 0.3
 DOZE_SHARE = 0.8
 DOZE_LESS_US = 500.0
-"""Of what its last batch took, before the judge looks for a runner's answer without a pause: who
-does not rest slows down what runs on the same core."""
+"""Subtracted from the duration of its last batch. Until then the verifier does not wait busily
+for a runner's answer, because a busy wait slows down what runs on the same core."""
 NUM_REGIONS = 8
-"""For the outputs, a cache line apart. Who writes to one of them before it is drawn is right in one
-round of eight, which neither a first quartile nor a median shows."""
+"""For the outputs, a cache line apart. A program that writes to one of them before the draw is
+right in one round of eight. Neither a first quartile nor a median shows such a round."""
 
 
 @dataclass
@@ -64,20 +64,20 @@ class Lane:
     inputs: AnySegment
     outputs: AnySegment
     slots: list[list[OutputSlot]]
-    """Where in a region those of each call of a batch go."""
+    """Places in a region for the outputs of each call of a batch."""
     snapshot: torch.Tensor
     """The bytes of `outputs` at the end of the last batch, out of the runner's reach."""
     region: int = 0
-    """Where the last batch's are."""
+    """Region of the last batch's outputs."""
     spans_us: list[float] = field(default_factory=list)
     claims_us: list[float] = field(default_factory=list)
     last_us: float = 0.0
-    """What its last batch took."""
+    """Duration of its last batch."""
     rehearses: bool = False
-    """Whether a call that does not count comes before each batch."""
+    """Whether an untimed call comes before each batch."""
 
     def all_calls(self, leaf: int) -> torch.Tensor:
-        """One output of every call of the last batch, stacked: shape [num_calls, ...]."""
+        """Return one output of every call of the last batch, stacked: shape [num_calls, ...]."""
         slots = [one[leaf] for one in self.slots]
         step_bytes = slots[1].offset - slots[0].offset if len(slots) > 1 else 0
         offset = slots[0].offset + self.region * ALIGNMENT_BYTES
@@ -86,31 +86,31 @@ class Lane:
 
 @dataclass
 class Round:
-    """What is the same for all lanes: which set goes to which place, in which order they are
-    called, with what values, and where the outputs are wanted."""
+    """The common part of a round for all lanes: the place of each set, the order of the calls,
+    the values, and the place of the outputs."""
 
     room: Room
     where: dict[int, int]
     """The place of each set by its number, in the order of the calls."""
     staged: torch.Tensor
-    """The bytes that the inputs of every lane are to hold."""
+    """The bytes that the inputs of every lane must hold."""
     seed: int
-    """Of the noise that calls draw, told with `go`."""
+    """Seed of the noise that calls draw, sent with `go`."""
     region: int
 
     @property
     def places(self) -> list[int]:
-        """In the order of the calls."""
+        """Return the places in the order of the calls."""
         return list(self.where.values())
 
     def write(self, segment: AnySegment) -> None:
-        """The new values, from outside of the runner."""
+        """Write the new values from outside the runner."""
         for start, end in self.room.ranges(self.places):
             segment.flat()[start:end].copy_(self.staged[start:end])
 
     def is_as_written(self, segment: AnySegment) -> bool:
-        """Whether the inputs still hold the values. Gradients of outputs need not: where one is
-        that of a parameter as well, what further calls add to it may be written there."""
+        """Return whether the inputs still hold the values. Gradients of outputs may change.
+        Where one is also a parameter's gradient, further calls may add to it."""
         return all(
             torch.equal(segment.flat()[start:end], self.staged[start:end])
             for start, end in self.room.ranges(self.places, inputs_alone=True)
@@ -120,7 +120,8 @@ class Round:
 def new_round(
     case: Case, room: Room, stock: Stock, rng: random.Random, last: Round | None = None
 ) -> Round:
-    """Other values, another order, other places; after a `last` one its values but for a few."""
+    """Make a round with other values, another order and other places. After a `last` one,
+    keep its values except for a few."""
     count = len(stock.base)
     order = rng.sample(range(count), count)
     num_places = len(room.layout) // count
@@ -140,7 +141,7 @@ def new_round(
 
 
 def nearby_round(one: Round, stock: Stock) -> Round:
-    """The same with inputs that differ by rounding."""
+    """Return the same round with inputs that differ by rounding."""
     staged = one.staged.clone()
     for place_number in one.where.values():
         for slot in one.room.layout[place_number]:
@@ -178,7 +179,7 @@ def open_lane(
         gathers_early=case.is_device_bound,
     )
     runner.ask(request, limits.call_s)
-    # A stopped runner changes nothing: what it left can be read where it is.
+    # A stopped runner changes nothing, so its outputs can be read in place.
     snapshot = outputs.flat()
     if accelerator.kind != "cpu":
         snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
@@ -193,7 +194,7 @@ def open_lanes(
     layouts: dict[str, Sequence[OutputSlot]],
     limits: Limits,
 ) -> dict[str, Lane]:
-    """All of a launch, side by side."""
+    """Open all lanes of a repetition in parallel."""
 
     def open_one(name: str) -> Lane:
         return open_lane(case, name, runners[name], room, base, layouts[name], limits)
@@ -202,8 +203,8 @@ def open_lanes(
 
 
 def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
-    """Outside of any clock: the runner forgets the last batch, learns the order of the next, and
-    on the CPU is stopped before its inputs are written."""
+    """Prepare a runner, outside any clock. It drops the last batch, learns the order of the
+    next, and on the CPU is stopped before its inputs are written."""
     lane.runner.ask(Settle(), SETTLE_S)
     lane.runner.ask(Arrange(sets=tuple(one.places)), limits.call_s)
     lane.runner.pause()
@@ -214,9 +215,9 @@ def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
 def span_of(
     case: Case, lane: Lane, one: Round, kind: type[Batch | Exchange], limits: Limits
 ) -> tuple[float, Claim]:
-    """One batch (or an exchange, which calls nothing) under the judge's clock: microseconds here,
-    and what the runner says of its own. What is said to the runner is encoded before the clock
-    starts, and its answers are decoded after it was stopped."""
+    """Run one batch (or an exchange, which calls nothing) under the verifier's clock. Return
+    microseconds here, and the runner's own claim. The request is encoded before the clock
+    starts, and the answers are decoded after it stopped."""
     accelerator = case.accelerator
     request, wanted = kind(seed=one.seed), Deliver(region=one.region)
     body, wanted_body = encode(request), encode(wanted)
@@ -249,7 +250,7 @@ def span_of(
 
 
 def take_out(case: Case, lane: Lane) -> None:
-    """Outputs that were delivered are out of the runner's reach when this returns."""
+    """Move delivered outputs out of the runner's reach."""
     lane.runner.spin_s = 0.0
     lane.runner.pause()
     if case.accelerator.kind != "cpu":
@@ -264,10 +265,10 @@ def warm_up(
     limits: Limits,
     cores: Sequence[int] | None,
 ) -> float:
-    """Rounds that do not count. In the first, which all lanes make at the same time, libraries are
-    initialized (a second and more for a backward pass on a GPU); a second one where that was
-    short, as the allocator needs two to have what it will need. Returns the shortest span of the
-    last round in microseconds."""
+    """Run rounds that do not count. In the first, which all lanes make at the same time,
+    libraries are initialized (a second or more for a backward pass on a GPU). A second one
+    follows where that was short, as the allocator needs two to have enough memory. Return the
+    shortest span of the last round in microseconds."""
 
     def first(lane: Lane) -> None:
         ready(case, lane, one, limits)

@@ -1,8 +1,7 @@
-"""What the judge waited for its runners, by what it asked of them: for whoever asks where the time
-of a verdict goes.
+"""Record how long the verifier waited for its runners, by request, to show where time is spent.
 
-    with spent.over("load"): ...
-    spent.taken()  # {"load": (3, 0.52)}: times and seconds, and begins anew
+with spent.over("load"): ...
+spent.taken()  # {"load": (3, 0.52)}: times and seconds, then starts again
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 
 
 class Spent:
-    """Of all threads; seconds of what goes on side by side are added."""
+    """Waiting times of all threads. Seconds of parallel waits are added."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[float]] = {}
@@ -29,14 +28,14 @@ class Spent:
             self.add(what, 1, time.monotonic() - started_s)
 
     def add(self, what: str, times: float, seconds: float) -> None:
-        """What somebody else has counted."""
+        """Add times that another object has counted."""
         with self._lock:
             one = self._found.setdefault(what, [0, 0.0])
             one[0] += times
             one[1] += seconds
 
     def taken(self) -> dict[str, tuple[float, float]]:
-        """Since it was asked the last time."""
+        """Return what was recorded since the last call."""
         with self._lock:
             found, self._found = self._found, {}
         return {what: (times, round(seconds, 4)) for what, (times, seconds) in found.items()}

@@ -1,4 +1,5 @@
-"""Arguments as specs that another process can build again. No contents of tensors are kept."""
+"""Describe arguments as specs that another process can build again. Contents of tensors are not
+kept."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from typing import Any
 import torch
 
 MAX_STRING_CHARS = 64
-"""Mode names and the like; longer strings are data, which is not recorded."""
+"""For mode names and the like. Longer strings are data, which is not recorded."""
 MAX_ITEMS = 256
 MAX_DEPTH = 8
 NUM_SAMPLED = 4096
-"""Elements of a float tensor whose range is looked at."""
+"""Elements of a float tensor whose range is measured."""
 INIT = "_cudal1_init"
-"""Where a module's constructor arguments are kept: in its __dict__, so that copies have them."""
+"""Key of a module's constructor arguments in its __dict__, so that copies have them."""
 INIT_KEY = "_cudal1_init_key"
 
 
@@ -31,10 +32,11 @@ class UnrecordableError(Exception):
 
 
 def describe_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The record Call.
+    """Return the record Call.
 
     Raises:
-        UnrecordableError: An argument is of no kind that can be built again; names it.
+        UnrecordableError: An argument is of a kind that cannot be built again. The message names
+            it.
     """
     described = []
     for position, arg in enumerate(args):
@@ -54,7 +56,7 @@ def named(name: str, value: Any) -> dict[str, Any]:
 
 
 def describe(value: Any, depth: int) -> dict[str, Any]:
-    """One argument as a spec."""
+    """Return one argument as a spec."""
     if depth > MAX_DEPTH:
         raise UnrecordableError("is nested too deeply")
     if isinstance(value, torch.Tensor):
@@ -77,7 +79,7 @@ def is_function(value: Any) -> bool:
 
 
 def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
-    """Shape, dtype, strides where not contiguous, and the range of the values."""
+    """Return shape, dtype, strides where not contiguous, and the range of the values."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         raise UnrecordableError(f"is a {type(tensor).__name__} ({tensor.layout})")
     spec: dict[str, Any] = {
@@ -97,7 +99,7 @@ def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def value_range(tensor: torch.Tensor) -> tuple[float, float] | None:
-    """Smallest and largest value: of all integers, of a sample of floats."""
+    """Return the smallest and largest value: of all integers, of a sample of floats."""
     if tensor.numel() == 0 or tensor.is_complex() or tensor.device.type == "meta":
         return None
     with torch.no_grad():
@@ -139,8 +141,8 @@ def describe_container(value: Any, depth: int) -> dict[str, Any]:
 
 
 def describe_object(value: Any, depth: int) -> dict[str, Any]:
-    """A partial, an enum, a module, a dataclass, a config that turns into a dict or is made of what
-    it holds."""
+    """Describe a partial, an enum, a module, a dataclass, or a config. A config can be converted
+    to a dict, or is made of its attributes."""
     if isinstance(value, enum.Enum):
         return {"type": "symbol", "path": f"{import_path(type(value))}.{value.name}"}
     if isinstance(value, functools.partial):
@@ -171,9 +173,9 @@ def describe_object(value: Any, depth: int) -> dict[str, Any]:
 
 
 def describe_by_attributes(value: Any, depth: int) -> dict[str, Any] | None:
-    """`Config(width=8)`, where the constructor of a plain class takes all that its object holds by
-    name, and makes one that holds the same of it. None for any other object, and for one that holds
-    a tensor: a constructor may write into that."""
+    """Describe an object of a plain class as `Config(width=8)`. The constructor must take all
+    attributes by name, and make an object with the same ones. Return None for any other object,
+    and for one that holds a tensor: a constructor may write into it."""
     kind, held = type(value), getattr(value, "__dict__", None)
     is_namespace = kind is types.SimpleNamespace
     has_new = any("__new__" in vars(one) for one in kind.__mro__[:-1])
@@ -194,7 +196,7 @@ def describe_by_attributes(value: Any, depth: int) -> dict[str, Any] | None:
 
 
 def holds_tensor(spec: Any) -> bool:
-    """Whether there is a tensor anywhere in a description."""
+    """Return whether there is a tensor anywhere in a description."""
     if isinstance(spec, dict):
         return spec.get("type") == "tensor" or any(map(holds_tensor, spec.values()))
     return isinstance(spec, list) and any(map(holds_tensor, spec))
@@ -205,10 +207,10 @@ def instance(factory: str, args: list[Any], kwargs: dict[str, Any] | None = None
 
 
 def import_path(value: Any) -> str:
-    """`pkg.mod:Qual.Name` of a class or function that an import finds again."""
+    """Return `pkg.mod:Qual.Name` of a class or function that an import finds again."""
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module is None and isinstance(value, type(len)):
-        module = "torch"  # methods of torch._C say nothing of their module
+        module = "torch"  # methods of torch._C do not name their module
     if module in (None, "__main__") or "<" in qualname:
         raise UnrecordableError(f"is {qualname or type(value).__name__}, which cannot be imported")
     found: Any = sys.modules.get(module) or importlib.import_module(module)

@@ -1,8 +1,8 @@
-"""Hooks: torch and Triton when they are imported, and functions when the files they stand in are.
+"""Hook torch and Triton at their import, and functions at the import of their files.
 
 `nn.Module.__new__` sees constructor arguments, `nn.Module.__call__` the calls with their keyword
-arguments, `KernelInterface.__getitem__` the launches `kernel[grid](...)`, whose time is that of the
-launch and not of the kernel. Compiling, scripting and symbolic tracing are left alone.
+arguments. `KernelInterface.__getitem__` sees the launches `kernel[grid](...)`. Their time is that
+of the launch and not of the kernel. Compiling, scripting and symbolic tracing are not touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 
 def install(folder: Path, root: Path, functions_file: Path) -> None:
-    """Start to record into `folder` what is called of the checkout at `root`."""
+    """Start to record calls of the checkout at `root` into `folder`."""
     listed: dict[str, list[str]] = json.loads(functions_file.read_text(encoding="utf-8"))
     functions = {os.path.realpath(root / path): names for path, names in listed.items()}
     libraries: dict[str, Callback] = {
@@ -41,13 +41,13 @@ Callback = Callable[[types.ModuleType], None]
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as the other finders do, those of editable installs and of pytest among them,
-    and has something done after some of them were executed."""
+    """Find modules as the other finders do, also those of editable installs and of pytest. Call
+    back after some modules were executed."""
 
     def __init__(self, functions: dict[str, list[str]], libraries: dict[str, Callback]):
         self.functions = functions
         self.libraries = libraries
-        # A cheap first question, as every import of the process passes here.
+        # A cheap first check, as every import of the process comes here.
         self.last_names = {name for path in functions for name in names_of_file(path)}
 
     def find_spec(
@@ -80,7 +80,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def names_of_file(path: str) -> tuple[str, ...]:
-    """The last name of the module that a file is; that of its folder for an `__init__.py`."""
+    """Return the last name of a file's module; for an `__init__.py` that of its folder."""
     stem = Path(path).stem
     return (Path(path).parent.name, stem) if stem == "__init__" else (stem,)
 
@@ -105,7 +105,7 @@ class After(importlib.abc.Loader):
 
 
 class Tracer:
-    """What is recorded of calls; one a process, made when torch is there."""
+    """Record calls. There is one tracer a process, made when torch is there."""
 
     def __init__(self, folder: Path, root: Path):
         import torch
@@ -123,14 +123,15 @@ class Tracer:
         atexit.register(self.log.flush)
 
     def place(self, cls: type) -> str | None:
-        """`path:Qual.Name` of a class of the checkout; None for others."""
+        """Return `path:Qual.Name` of a class of the checkout; None for others."""
         if cls not in self.places:
             self.places[cls] = place_of(cls, self.root)
         return self.places[cls]
 
     def is_quiet(self) -> bool:
-        """Whether torch is tracing, compiling or inside of a transform (vmap, grad), whose tensors
-        are none that could be made again, or a call is being described."""
+        """Return whether calls are not recorded now. That is while torch is tracing, compiling
+        or inside a transform (vmap, grad), whose tensors cannot be made again, or while a call
+        is being described."""
         torch = self.torch
         return (
             getattr(self.local, "is_busy", False)
@@ -141,12 +142,12 @@ class Tracer:
         )
 
     def made(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note the constructor arguments of a module; why not, where they cannot be noted."""
+        """Record the constructor arguments of a module, or why they cannot be recorded."""
         self.local.is_busy = True
         try:
             made = self.describe.describe_call(args, kwargs)
             module.__dict__[self.describe.INIT] = made
-            # Made once: a key is needed for every call.
+            # Made once: every call needs a key.
             module.__dict__[self.describe.INIT_KEY] = hash(repr(made))
         except self.describe.UnrecordableError as error:
             module.__dict__[self.describe.INIT] = f"constructor {error}"
@@ -178,7 +179,7 @@ class Tracer:
             self.local.inner_s = outer_s + elapsed_s
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer has made a step: on a GPU it is over when the device is done."""
+        """Record a step of an optimizer. On a GPU it is over when the device is done."""
         if self.torch.compiler.is_compiling():
             return
         try:
@@ -186,7 +187,7 @@ class Tracer:
             device = None
             if cuda.is_initialized():
                 if cuda.is_current_stream_capturing():
-                    return  # nothing runs, and to wait would break the capture
+                    return  # nothing runs, and a wait would break the capture
                 cuda.synchronize()
                 device = cuda.get_device_name()
             self.log.step(optimizer, device)
@@ -196,7 +197,7 @@ class Tracer:
     def key(
         self, target: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        """Cheap to make, and different for calls that differ in what is recorded."""
+        """Return a key that is cheap and differs for calls whose records differ."""
         tensor = self.torch.Tensor
 
         def short(value: Any) -> Any:
@@ -219,7 +220,7 @@ class Tracer:
     def described(
         self, target: str, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """A line of the trace."""
+        """Return a line of the trace."""
         init = None if owner is None else owner.__dict__.get(self.describe.INIT)
         trains = self.torch.is_grad_enabled() and (owner is None or owner.training)
         tensors = [arg for arg in args if isinstance(arg, self.torch.Tensor)]
@@ -251,11 +252,11 @@ BENCHMARKS = {
     "pytest_codspeed.plugin": ("__call__", "pedantic", "_measure"),
     "triton.testing": None,
 }
-"""Modules, and which functions of theirs, that call what is benchmarked; None is all."""
+"""Modules, and their functions that call what is benchmarked; None is all functions."""
 
 
 def is_benchmark() -> bool:
-    """Whether a fixture of pytest-benchmark or pytest-codspeed, or Triton's, is on the stack."""
+    """Return whether pytest-benchmark, pytest-codspeed or Triton's benchmark is on the stack."""
     frame = sys._getframe()
     while frame is not None:
         module = frame.f_globals.get("__name__")
@@ -268,7 +269,8 @@ def is_benchmark() -> bool:
 
 
 def place_of(cls: type, root: str) -> str | None:
-    """Where a class stands in the checkout; None when it is not there or nobody can import it."""
+    """Return the place of a class in the checkout; None when it is not there or cannot be
+    imported."""
     if "<" in cls.__qualname__ or cls.__module__ == "__main__":
         return None
     try:
@@ -318,7 +320,7 @@ def start(folder: Path, root: Path) -> None:
 
 
 def wrap_functions(module: types.ModuleType, names: list[str]) -> None:
-    """Put a recording function in the place of each listed one of a module."""
+    """Replace each listed function of a module with a recording one."""
     for name in names:
         function = module.__dict__.get(name)
         if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
@@ -367,7 +369,7 @@ def wrap_launches(module: types.ModuleType) -> None:
 
 
 def place_of_kernel(kernel: Any, root: str) -> str | None:
-    """`path:name` of a kernel of the checkout, below its autotuners and heuristics."""
+    """Return `path:name` of a kernel of the checkout, below its autotuners and heuristics."""
     function = kernel
     while not isinstance(function, types.FunctionType):
         function = getattr(function, "fn", None)

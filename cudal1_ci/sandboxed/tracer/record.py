@@ -1,8 +1,8 @@
-"""What was called, how often and for how long; written to a file of this process.
+"""Write what was called, how often and for how long, to a file of this process.
 
-Equal calls are one line. Calls between two steps of an optimizer are counted apart: how often a
-training step makes them is known then, and how long a step takes. The file is replaced as a whole
-every two seconds and at the end, so that a process which is killed loses little.
+Equal calls are one line. Calls between two steps of an optimizer are counted separately. This shows
+how often a training step makes them, and how long a step takes. The file is replaced as a whole
+every two seconds and at the end, so that a killed process loses little.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FLUSH_S = 2.0
 MAX_SIGNATURES = 64
 """Distinct calls of one target in one process; the rest is counted together as `others`."""
 MAX_STEPS = 1000
-"""Steps of one process that are looked at; a mean needs no more."""
+"""Most steps of one process that are recorded. A mean needs no more."""
 
 
 class Log:
@@ -34,7 +34,7 @@ class Log:
         os.register_at_fork(after_in_child=self.reset)
 
     def reset(self) -> None:
-        """A new process starts with an empty file of its own."""
+        """Start a new process with an empty file of its own."""
         self.lock = threading.Lock()
         self.calls = {}
         self.num_signatures = {}
@@ -49,7 +49,7 @@ class Log:
         return key in self.calls
 
     def add(self, key: Any, call: dict[str, Any]) -> None:
-        """A call that was not seen before."""
+        """Add a call that was not seen before."""
         name = call["target"]
         with self.lock:
             if self.num_signatures.get(name, 0) < MAX_SIGNATURES:
@@ -58,7 +58,7 @@ class Log:
                 self.calls.setdefault(key, {**call, **counts})
 
     def count(self, key: Any, elapsed_s: float) -> None:
-        """One more call, and its time without that of other recorded calls inside of it."""
+        """Count one more call, and its time without that of recorded calls inside it."""
         with self.lock:
             call = self.calls.get(key)
             if call is not None:
@@ -68,8 +68,9 @@ class Log:
             self.flush()
 
     def step(self, optimizer: Any, device: str | None) -> None:
-        """An optimizer has made a step. What was called since its last one belongs to a step; what
-        came before its first, and between the last of one and the first of another, to none."""
+        """Record a step of an optimizer. Calls since its last step belong to a step. Calls
+        before its first step belong to none, nor do calls between the last step of one optimizer
+        and the first of another."""
         with self.lock:
             now_s = time.perf_counter()
             counts = {key: call["num_calls"] for key, call in self.calls.items()}
@@ -84,7 +85,7 @@ class Log:
                 self.calls[key]["num_in_steps"] += count - before.get(key, 0)
 
     def flush(self) -> None:
-        """Write everything; a full disk loses the trace and nothing else."""
+        """Write everything. A full disk loses only the trace."""
         with self.lock:
             self.flushed_s = time.monotonic()
             lines = [json.dumps(call) for call in self.calls.values() if call["num_calls"]]

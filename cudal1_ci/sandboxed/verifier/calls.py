@@ -1,5 +1,7 @@
-"""How a program is called under a workload, from specs or by the user's own functions, and what a
-fresh process of the reference answers."""
+"""Define how a program is called under a workload, and ask a fresh process of the reference.
+
+Calls come from specs or from the user's own functions.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,14 @@ from .inputs import (
 NUM_MADE_SETS = 4
 """Calls of the user's `get_inputs` for the correctness trials."""
 LARGE_BYTES = 256 * 2**20
-"""Of one such set: beyond it two are made."""
+"""Size of one such set; two larger ones are made."""
 MOST_IN_POOL, POOL_BYTES, POOL_S = 256, 2**26, 0.5
-"""More calls, for timed rounds: as many as there is memory and time for."""
+"""Further calls, for timed rounds: as many as memory and time allow."""
 
 
 @dataclass
 class MadeSets:
-    """What the user's functions made."""
+    """Arguments that the user's functions made."""
 
     init: InputSet | None = None
     sets: list[InputSet] = field(default_factory=list)
@@ -57,13 +59,14 @@ def call_of(
     seed: int,
     generator: torch.Generator,
 ) -> Case:
-    """Arguments of the constructor and of the calls, from specs or from the user's functions."""
+    """Return arguments of the constructor and of the calls, from specs or from the user's
+    functions."""
     call, init = workload.call, workload.init
     made = {what: one for what, one in (("call", call), ("init", init)) if isinstance(one, Made)}
     found = MadeSets()
     if made:
         found = twice(lambda _: make_arguments(template, accelerator, program, made, limits, seed))
-    # A tensor that is not always there would be another one's place.
+    # A tensor that is not always there would take another one's place.
     found.sets = [one for one in found.sets if dtypes_of(one) == dtypes_of(found.sets[0])]
     source = Source(call=Pickled(), made=found.sets, pool=found.pool)
     if isinstance(call, Call):
@@ -101,7 +104,7 @@ def call_of(
 
 
 def given_tolerance(workload: Workload) -> tuple[float, float] | None:
-    """The user's own tolerances, which replace the oracle's budget."""
+    """Return the user's own tolerances, which replace the oracle's budget."""
     atol, rtol = workload.atol, workload.rtol
     return None if atol is None and rtol is None else (atol or 0.0, rtol or 0.0)
 
@@ -114,8 +117,8 @@ def make_arguments(
     limits: Limits,
     seed: int,
 ) -> MadeSets:
-    """Run `get_inputs` and `get_init_inputs` in a runner of their own, so that no user code is
-    ever in the judge."""
+    """Run `get_inputs` and `get_init_inputs` in a separate runner, so that no user code is ever
+    in the verifier."""
     found = MadeSets()
     with template.runner(program) as runner:
 
@@ -126,7 +129,7 @@ def make_arguments(
             for one in calls:
                 slots, end = place(one.slots, end)
                 laid.append(Laid(slots, one.data))
-            # Made on the CPU, whatever they are for: this runner needs no GPU.
+            # Made on the CPU, for any device: this runner needs no GPU.
             segment = runner.share("made", Cpu(), end, limits.call_s)
             places = tuple(tuple(one.slots) for one in laid)
             runner.ask(Collect(slots=places, segment="made"), limits.call_s)
@@ -155,7 +158,8 @@ def make_arguments(
                 int(POOL_S / each_s),
             )
             if count > 1:
-                # Whoever knows a seed knows the inputs, and may have computed with them before.
+                # A program that knows a seed knows the inputs, and may have computed with them
+                # before.
                 rng = random.SystemRandom()
                 flat, laid = ask("call", [rng.randrange(2**31) for _ in range(count)])
                 found.pool = Pool(flat.clone().to(accelerator.device), laid)
@@ -163,7 +167,7 @@ def make_arguments(
 
 
 def answer_of(case: Case, template: Template, limits: Limits, dtype: Wider | None = None) -> Answer:
-    """What a fresh process of the reference answers."""
+    """Return the answer of a fresh process of the reference."""
 
     def attempt(_: bool) -> Answer:
         with case.runner(template, case.program, limits, dtype) as runner:

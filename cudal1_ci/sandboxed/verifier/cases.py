@@ -1,7 +1,7 @@
-"""A case: one workload of a problem, with everything that the judge knows of the reference in it.
+"""Hold a case: one workload of a problem, with all that the verifier knows of the reference in it.
 
-Learned once a problem (reference.py), then put to every candidate: it opens runners of a program
-under the workload and collects their answers on the trial sets.
+A case is learned once for each problem (reference.py) and applied to every candidate. It opens
+runners of a program under the workload and collects their answers on the trial sets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .memory_plan import Plan, num_together
 
 
 class Rejected(Exception):
-    """A verdict other than passed, on its way out of the judge."""
+    """Carries a verdict other than passed out of the verifier."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Rejected(Exception):
 
 
 def verdict_of(rejected: Rejected) -> Verdict:
-    """What is told of it."""
+    """Return the verdict that is reported."""
     return Verdict(
         status=rejected.status,
         findings=(rejected.finding,),
@@ -75,18 +75,19 @@ def verdict_of(rejected: Rejected) -> Verdict:
 
 @dataclass
 class Answer:
-    """What calls of one program on the trial sets returned."""
+    """Results of one program's calls on the trial sets."""
 
     calls: list[Called]
     outputs: list[list[torch.Tensor]]
     mutated: dict[tuple[int, int], torch.Tensor]
-    """What the calls left in inputs that they wrote to, by number of the set and of the tensor."""
+    """Values that the calls left in inputs that they wrote to, by number of the set and of the
+    tensor."""
     flags: Settings | None
     state: list[torch.Tensor] = field(default_factory=list)
-    """After all calls on the sets of the trials, in the order of the case's slots."""
+    """State after all calls on the sets of the trials, in the order of the case's slots."""
 
     def first(self, num_trials: int) -> Answer:
-        """What it returned on the first sets."""
+        """Return what it returned on the first sets."""
         return Answer(
             self.calls[:num_trials],
             self.outputs[:num_trials],
@@ -98,7 +99,7 @@ class Answer:
 
 @dataclass
 class Case:
-    """One workload of the problem, ready to be put to candidates."""
+    """A workload of the problem, ready to be applied to candidates."""
 
     name: str
     accelerator: Accelerator
@@ -118,41 +119,43 @@ class Case:
     oracle: list[list[torch.Tensor]] | None = None
     tolerances: list[list[Tolerance]] = field(default_factory=list)
     precision: str = "strict"
-    """What is allowed beyond the reference's own (precision.py),"""
+    """Allowance beyond the reference's own precision (precision.py),"""
     strict: list[list[Tolerance]] = field(default_factory=list)
     """and the budgets without that, where there are others."""
     known: list[float] = field(default_factory=list)
-    """Of every output, what is allowed as a share of its magnitude (oracle.py),"""
+    """The allowed error of every output as a share of its magnitude (oracle.py),"""
     noise: dict[int, float] = field(default_factory=dict)
-    """and by its number what is allowed of one that is nothing but rounding (noise.py)."""
+    """and by its number the allowed error of one that is only rounding (rounding_noise.py)."""
     usual: list[float] = field(default_factory=list)
-    """Of every output the reference's error on what a workload that trains states."""
+    """The reference's error of every output on inputs that a training workload states."""
     findings: list[Finding] = field(default_factory=list)
     fewer_rows: tuple[InputSet, Answer] | None = None
-    """A smaller batch, where the reference takes one, and its answer after those on the trials."""
+    """A smaller batch, where the reference accepts one, and its answer after those on the
+    trials."""
     other_state: tuple[list[torch.Tensor], Answer] | None = None
     """Another state, and the answer on the first trial once it is loaded after the trials."""
     reached: frozenset[str] | None = None
-    """Inputs and parameters that gradients of the reference reach, once a patch was right."""
+    """Inputs and parameters that the reference's gradients reach, once a patch was right."""
     num_together: int | None = None
-    """Trial sets that a runner gets at a time; None before it is known how much a call returns."""
+    """Trial sets that a runner gets at a time; None before the size of a call's outputs is
+    known."""
     plan: Plan | None = None
-    """How tensors of a batch fit into memory, for the candidate at hand."""
+    """Memory plan of a batch's tensors, for the current candidate."""
     counts: bool = False
-    """Whether rounds that count have begun in the launch at hand."""
+    """Whether rounds that count have begun in the current repetition."""
     num_calls: int | None = None
-    """Calls wanted in a timed batch, settled at the first launch,"""
+    """Calls wanted in a timed batch, settled at the first repetition,"""
     is_device_bound: bool = False
     """and whether the device is still computing when the reference's last call has returned."""
 
     @property
     def leaves_traces(self) -> bool:
-        """Whether calls may change more than their outputs: gradients, or buffers."""
+        """Return whether calls may change more than their outputs: gradients, or buffers."""
         return self.train or any(not slot.is_parameter for slot in self.state_slots)
 
     @property
     def uses_rng(self) -> bool:
-        """Whether the reference draws random numbers when called."""
+        """Return whether the reference draws random numbers when called."""
         assert self.expected is not None
         return any(call.used_rng for call in self.expected.calls)
 
@@ -166,7 +169,8 @@ class Case:
         is_trusted: bool = False,
         is_new: bool = False,
     ) -> Iterator[RunnerHandle]:
-        """A fresh runner with the program constructed and, once it is known, the state loaded."""
+        """Yield a fresh runner with the program constructed and, once it is known, the state
+        loaded."""
         with template.runner(program, is_trusted, is_new) as runner:
             if self.init_tensors:
                 self.lend(runner, "init", self.init_slots, self.init_tensors, limits)
@@ -186,7 +190,7 @@ class Case:
             yield runner
 
     def load_state(self, runner: RunnerHandle, state: list[torch.Tensor], limits: Limits) -> None:
-        """As a checkpoint is loaded, or an optimizer steps."""
+        """Load a state, as a checkpoint is loaded or an optimizer steps."""
         self.lend(runner, "state", self.state_slots, state, limits)
         runner.ask(StateIn(slots=tuple(self.state_slots)), limits.call_s)
 
@@ -199,10 +203,13 @@ class Case:
         before_copy: Callable[[Sequence[Called], int], None] | None = None,
         is_between: bool = False,
     ) -> Answer:
-        """Call a runner on sets of inputs, those of the trials by default. Of those that it gets
-        together, all unless they are large, every output is kept until the last call was made, then
-        copied. `before_copy` sees how the outputs are described, and the number of the first,
-        before there is memory for them. `is_between`: see runner.py."""
+        """Call a runner on sets of inputs, by default those of the trials.
+
+        Sets go to the runner together, all of them unless they are large. It keeps every output
+        until the last call was made, then the outputs are copied. `before_copy` gets the outputs'
+        descriptions and the number of the first set, before there is memory for them. runner.py
+        explains `is_between`.
+        """
         leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
         answer = Answer([], [], {}, None)
@@ -226,7 +233,7 @@ class Case:
         before_copy: Callable[[Sequence[Called], int], None] | None,
         is_between: bool,
     ) -> None:
-        """Add what a runner answers on some sets, of which the first has that number."""
+        """Add a runner's answers on some sets, whose first one has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
         asked = CallSets(
             sets=tuple(range(len(sets))),
@@ -244,7 +251,8 @@ class Case:
             layout.append(placed)
         memory_bytes = self.accelerator.memory_bytes()
         if end > memory_bytes:
-            # As torch says it: of a GPU's memory others may be to blame (verification/session.py).
+            # In torch's words: other processes may have taken a GPU's memory
+            # (verification/session.py).
             said = f"out of memory: it returns tensors of {end:,} bytes"
             raise runner.failure("raised", f"{self.accelerator.kind.upper()} {said}")
         if self.num_together is None:
@@ -262,22 +270,24 @@ class Case:
         answer.flags = reply.flags
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of one of a trial's tensors, where the judge keeps what is large."""
+        """Return a copy of one of a trial's tensors, in the place where the verifier keeps large
+        ones."""
         return tensor.to(place_for(self.accelerator, tensor, len(self.trials)), copy=True)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """One that nobody else has, there: itself, where that is where it lies."""
+        """Move a tensor that has no other user to that place; it stays where it is already
+        there."""
         return tensor.to(place_for(self.accelerator, tensor, len(self.trials)))
 
     def kept(self, one: InputSet) -> InputSet:
-        """The same of a set of inputs."""
+        """Return a copy of a set of inputs in that place."""
         return InputSet([self.put(tensor) for tensor in one.tensors], one.data)
 
     def difference(
         self, got: torch.Tensor, expected: torch.Tensor, known: float = 0.0, noise: float = 0.0
     ) -> Difference:
-        """By the user's tolerance or the dtype's, where there is no oracle; by what is `known`, or
-        `noise`, where that is more."""
+        """Compare without an oracle, by the user's tolerance or the dtype's. What is `known`, or
+        `noise`, counts where that is more."""
         device = self.accelerator.device
         budget = tolerance(expected, None, self.given, device, known, noise)
         return difference(got, expected, None, budget, device)
@@ -285,8 +295,8 @@ class Case:
     def differences(
         self, got: list[torch.Tensor], expected: list[torch.Tensor]
     ) -> list[Difference]:
-        """Of the outputs of a call for which there is no oracle. Of one that returns another number
-        of them, as some do for other inputs, nothing is known."""
+        """Compare the outputs of a call for which there is no oracle. A call may return another
+        number of outputs, as some do for other inputs; these cannot be compared."""
         pairs = list(zip(got, expected, strict=True))
         if len(self.known) != len(expected):
             return [self.difference(*pair) for pair in pairs]
@@ -313,28 +323,28 @@ class Case:
     def profile(
         self, template: Template, program: Program, limits: Limits
     ) -> tuple[KernelTime, ...]:
-        """What a program says of where the time of a call goes (profiling.py), by a runner of its
-        own.
+        """Return a program's profile of a call (profiling.py), from a separate runner.
 
         Raises:
-            RunnerFailure: It could not be looked at.
+            RunnerFailure: The call could not be profiled.
         """
         with self.runner(template, program, limits) as runner:
             return self.profiled(runner, limits)
 
     def profiled(self, runner: RunnerHandle, limits: Limits) -> tuple[KernelTime, ...]:
-        """The same by a runner that is there. Raises as `profile` does."""
+        """Return the profile from an existing runner. Raises as `profile` does."""
         self.prepare(runner, limits, [self.trials[0][1]])
         return runner.ask(Profile(sets=(0,)), limits.load_s).rows
 
     def demand(self, template: Template, limits: Limits) -> Demand:
-        """What a call of the reference asks of the device (demand.py). Raises RunnerFailure."""
+        """Return what a call of the reference demands of the device (flops.py). Raises
+        RunnerFailure."""
         with self.runner(template, self.program, limits, is_trusted=True) as runner:
             self.prepare(runner, limits, [self.trials[0][1]])
             return runner.ask(CountDemand(number=0), limits.load_s).demand
 
     def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
-        """What the runner's state_dict holds now."""
+        """Return what the runner's state_dict holds now."""
         if not self.state_slots:
             return []
         size = size_of(self.state_slots)
@@ -350,7 +360,8 @@ class Case:
         tensors: list[torch.Tensor],
         limits: Limits,
     ) -> None:
-        """Tensors in a segment of the runner's own: what one runner writes no other one reads."""
+        """Write tensors to a segment of this runner only, so that no other runner reads what it
+        writes."""
         segment = runner.share(name, self.accelerator, size_of(slots), limits.call_s)
         for slot, tensor in zip(slots, tensors, strict=True):
             segment.tensor(slot).copy_(tensor)
@@ -358,12 +369,12 @@ class Case:
 
 
 def size_of(slots: Sequence[Slot]) -> int:
-    """Bytes of a segment that holds the slots."""
+    """Return the bytes of a segment that holds the slots."""
     return sum(map(size_bytes, slots)) + ALIGNMENT_BYTES * len(slots)
 
 
 def compare_state(expected: Sequence[StateSlot], got: Sequence[StateSlot]) -> None:
-    """A drop-in replacement has the same state_dict: checkpoints must go on loading."""
+    """Check that a replacement has the same state_dict: checkpoints must still load."""
     want = {slot.key: (slot.shape, slot.is_parameter) for slot in expected}
     have = {slot.key: (slot.shape, slot.is_parameter) for slot in got}
     if want == have:

@@ -1,11 +1,11 @@
-"""Is an output the same? Decided against an fp64 oracle of the reference where there is one.
+"""Compare outputs, with an fp64 oracle of the reference where there is one.
 
 A candidate may be off by a few times the reference's own error, or by the rounding of the dtype
-where that is larger (`Allowance`). Tolerances follow the magnitude of the expected values (their
-root mean square without what masks wrote, magnitude.py), so that zeros do not pass for small
-numbers; what a mask wrote may be off by the rounding of the dtype. Where the oracle is finite and
-the reference overflowed, the oracle is what counts; where both are not finite, the candidate must
-be not finite in the same way.
+where that is larger (`Allowance`). Tolerances follow the magnitude of the expected values, so that
+zeros do not pass for small numbers. The magnitude is their root mean square without what masks
+wrote (magnitude.py). What a mask wrote may be off by the rounding of the dtype. Where the oracle is
+finite and the reference overflowed, the oracle counts. Where both are not finite, the candidate
+must be non-finite in the same way.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .magnitude import magnitude, measure, most_elements, pieces, widen
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a budget is made of, for the floats of some dtypes."""
+    """The parts of a budget, for the floats of some dtypes."""
 
     error_multiple: float
-    """Of the reference's own largest error."""
+    """Multiple of the reference's own largest error."""
     relative_eps: float
     absolute_eps: float
     """Floor in units of the dtype's epsilon, relative to the element and to the output's
@@ -35,29 +35,29 @@ class Allowance:
 
 
 LONG = Allowance(8.0, 16.0, 64.0, 16.0)
-"""Another summation order of the same precision stays within a few times of the reference's error;
-TF32 or half precision is off by hundreds to thousands. The floor for float32 is 1.9e-6 and 7.6e-6,
-next to torch.testing's 1.3e-6 and 1e-5."""
+"""Another summation order of the same precision stays within a few times the reference's error;
+TF32 or half precision is off by hundreds to thousands. The floor for float32 is 1.9e-6 and
+7.6e-6, next to torch.testing's 1.3e-6 and 1e-5."""
 SHORT = Allowance(4.0, 2.0, 2.0, 4.0)
-"""float16, bfloat16 and shorter: sums are made in float32, so that hardly more than the last
+"""For float16, bfloat16 and shorter. Sums are made in float32, so that hardly more than the last
 rounding is off, and one epsilon is already a hundredth of a number. The floor for bfloat16 is
-1.6e-2, as torch.testing has it."""
+1.6e-2, as in torch.testing."""
 SHORT_EPS = 1e-4
 LOOSE = 1e-2
 """Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
 LOOSE_EPS = 16.0
-"""What the reference may be off from its oracle where that is more than `LOOSE`, in units of the
-dtype's epsilon: many layers, each rounded to bfloat16."""
+"""Most distance of the reference from its oracle where that is more than `LOOSE`, in units of
+the dtype's epsilon: many layers, each rounded to bfloat16."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may be off: `absolute + relative * |expected|`, elementwise."""
+    """The allowed error of an output: `absolute + relative * |expected|`, elementwise."""
 
     absolute: float
     relative: float
     scale: float | None = None
-    """Magnitude of what is expected, where it is known already."""
+    """Magnitude of the expected values, where it is known already."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Difference:
 
     @property
     def is_loose(self) -> bool:
-        """Whether it may be of precision alone."""
+        """Return whether the difference may be of precision only."""
         return self.num_far == 0
 
 
 def as_bools(flags: Sequence[torch.Tensor]) -> list[bool]:
-    """Truth values that were computed where they are, with one wait for each device."""
+    """Return truth values that were computed on devices, with one wait for each device."""
     found = [False] * len(flags)
     for device in {flag.device for flag in flags}:
         numbers = [number for number, flag in enumerate(flags) if flag.device == device]
@@ -89,13 +89,13 @@ def as_bools(flags: Sequence[torch.Tensor]) -> list[bool]:
 
 
 def allowance(dtype: torch.dtype) -> Allowance:
-    """For floats of that dtype."""
+    """Return the allowance for floats of that dtype."""
     return SHORT if torch.finfo(dtype).eps > SHORT_EPS else LONG
 
 
 def loose(dtype: torch.dtype) -> float:
-    """How far a reference of that dtype may be from its oracle, relative to the element and to the
-    output's magnitude."""
+    """Return how far a reference of that dtype may be from its oracle, relative to the element
+    and to the output's magnitude."""
     return max(LOOSE, LOOSE_EPS * torch.finfo(dtype).eps)
 
 
@@ -107,17 +107,19 @@ def tolerance(
     known: float = 0.0,
     noise: float = 0.0,
 ) -> Tolerance:
-    """The budget of one output leaf. `given` is the user's (atol, rtol) and wins. `known` is what
-    is allowed on other inputs, as a share of the output's magnitude; `noise`, where there is
-    little but rounding, is none (noise.py). What is computed is on `device`, where the tensors
-    need not be."""
+    """Return the budget of one output leaf.
+
+    `given` is the user's (atol, rtol) and takes precedence. `known` is the allowance on other
+    inputs, as a share of the output's magnitude. `noise`, where there is little but rounding, is
+    absolute (rounding_noise.py). The computation is on `device`, where the tensors need not be.
+    """
     if given is not None:
         return Tolerance(*given)
     if not (reference.is_floating_point() or reference.is_complex()):
         return Tolerance(0.0, 0.0)
     eps = torch.finfo(reference.dtype).eps
     if reference.dtype == torch.float64:
-        # The oracle is of the same precision, and the reference may compute in float32 inside.
+        # The oracle has the same precision, and the reference may compute in float32 inside.
         eps = max(eps, 1e-14)
     allowed = allowance(reference.dtype)
     truth = oracle if oracle is not None else reference
@@ -138,8 +140,8 @@ def largest_error(
     device: torch.device | None = None,
     below: float = math.inf,
 ) -> float:
-    """The largest absolute difference where it is finite, of elements of which the `other` is below
-    a size; 0 where there is none."""
+    """Return the largest absolute difference where it is finite, among elements whose `other` is
+    below a size; 0 where there is none."""
     largest = 0.0
     for ours, exact in zip(pieces(one, device), pieces(other, device), strict=True):
         truth = widen(exact)
@@ -162,8 +164,8 @@ def difference(
     device: torch.device | None = None,
     near: float = LOOSE,
 ) -> Difference:
-    """Compare one output leaf of equal shape, on `device`, where the tensors need not be. What is
-    further off than `near` is far."""
+    """Compare one output leaf of equal shape, on `device`, where the tensors need not be. An
+    element that is off by more than `near` is far."""
     if reference.numel() == 0:
         return Difference(0.0, 0.0, 0.0, 0)
     is_exact = not (reference.is_floating_point() or reference.is_complex())
@@ -195,7 +197,7 @@ def difference(
 
 
 def index_of(flat: int, shape: Sequence[int]) -> list[int]:
-    """The place of an element by its number in row-major order."""
+    """Return the index of an element by its number in row-major order."""
     index = []
     for size in reversed(shape):
         flat, place_in = divmod(flat, size)
@@ -211,15 +213,15 @@ def piece_difference(
     scale: float,
     near: float,
 ) -> Difference:
-    """Compare some elements; `scale` is the magnitude of all. What is within the budget has no
-    place, and is not far."""
+    """Compare some elements; `scale` is the magnitude of all. A difference within the budget has
+    no place, and is not far."""
     if not (reference.is_floating_point() or reference.is_complex()):
         return exact_difference(candidate, reference)
     scale = max(scale, 1e-300)
     got, truth = widen(candidate), widen(reference if oracle is None else oracle)
     gap, size = (got - truth).abs(), truth.abs()
     ratio = gap / (budget.absolute + budget.relative * size).clamp_min_(1e-300)
-    # The device is waited for once: beside other processes each wait takes milliseconds.
+    # There is one wait for the device: with other processes each wait takes milliseconds.
     largest = [gap.max(), ratio.max(), (gap / size.clamp_min(scale)).max()]
     max_abs, excess, max_rel = torch.stack(largest).tolist()
     if not math.isfinite(max_abs):
@@ -231,7 +233,7 @@ def piece_difference(
 
 
 def exact_difference(candidate: torch.Tensor, reference: torch.Tensor) -> Difference:
-    """Of whole numbers and truth values."""
+    """Compare whole numbers and truth values."""
     wrong = candidate != reference
     count = int(wrong.sum())
     gap = float((widen(candidate) - widen(reference)).abs().max()) if count else 0.0
@@ -246,8 +248,8 @@ def difference_beside_infinities(
     scale: float,
     near: float,
 ) -> Difference:
-    """Where some of the elements are not finite: what the oracle does not know the reference has
-    `said`."""
+    """Compare where some of the elements are not finite. Where the oracle has no value, the
+    reference's answer (`said`) counts."""
     truth = torch.where(finite(oracle), oracle, said)
     both = finite(truth) & finite(got)
     gap = torch.where(both, (got - truth).abs(), 0.0)
@@ -271,7 +273,7 @@ def finite(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def place(mask: torch.Tensor) -> str:
-    """Index of the first true element, as `[2, 17]`."""
+    """Return the index of the first true element, as `[2, 17]`."""
     if mask.dim() == 0 or not bool(mask.any()):
         return ""
     return str(mask.nonzero()[0].tolist())

@@ -1,10 +1,10 @@
-"""The answer that counts: a candidate's outputs against what the judge expects.
+"""Compare a candidate's outputs with what the verifier expects. This answer counts.
 
 Covered: raising, dying, hanging; state_dict keys; structure, shape, dtype, device, exact type,
 memory shared with inputs; inputs, parameters and buffers written to; values against the oracle's
 budget; outputs that change after they were returned (all are kept until the last call was made);
-settings of the process and the random state; other weights, loaded after the first calls; the
-order of the caller's stream (order.py); fewer rows; gradients through a patch (reach.py).
+settings of the process and the random state; other weights, loaded after the first calls; the order
+of the caller's stream (stream_order.py); fewer rows; gradients through a patch (gradient_flow.py).
 Not covered here: what timed calls return and leave (timed_checks.py).
 """
 
@@ -34,12 +34,12 @@ class Examined:
     """A candidate that is right."""
 
     call: Called
-    """What the first call returned, as the runner describes it."""
+    """The first call's result, as the runner describes it."""
     max_abs_error: float
     max_rel_error: float
     findings: list[Finding]
     rows: tuple[KernelTime, ...] | None = None
-    """What ran in one call, where that was looked at."""
+    """The profile of one call, where there is one."""
 
 
 def examine(
@@ -51,13 +51,14 @@ def examine(
     profiles: bool = False,
     hold: Callable[[str, RunnerHandle, ExitStack], None] | None = None,
 ) -> Examined:
-    """What is known of a candidate that is right; `profiles` looks at its kernels too, in the
-    process that is there already. `hold` is given that process, by the workload's name, instead of
-    its being ended; not one in which a call has failed. Not both: what a profiler has been in is
-    not timed.
+    """Return what is known of a candidate that is right.
+
+    `profiles` reads its kernels too, in the existing process. `hold` takes over that process, by
+    the workload's name, instead of its end; not a process in which a call has failed. Not both: a
+    process that was profiled is not timed.
 
     Raises:
-        Rejected: It is not, and how.
+        Rejected: The candidate is wrong, with the reason.
     """
     try:
         with ExitStack() as stack:
@@ -84,7 +85,7 @@ def examine(
 
 
 def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> tuple[KernelTime, ...] | None:
-    """What ran in one call; None where it could not be looked at, which is no fault of values."""
+    """Return the profile of one call; None where there is none, which is no fault of values."""
     try:
         return case.profiled(runner, limits)
     except RunnerFailure:
@@ -92,7 +93,7 @@ def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> tuple[KernelTim
 
 
 def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> None:
-    """Weights that are loaded after the first calls must count: training goes on, checkpoints are
+    """Check that weights loaded after the first calls count: training continues, checkpoints are
     loaded."""
     if case.other_state is None:
         return
@@ -109,7 +110,8 @@ def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> Non
 
 
 def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | None:
-    """Of the first call's outputs, without an oracle; None where their forms differ."""
+    """Return the worst difference of the first call's outputs, without an oracle; None where
+    their forms differ."""
     ours, theirs = expected.outputs[0], got.outputs[0]
     if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
         return None
@@ -119,9 +121,9 @@ def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | 
 def specialization(
     case: Case, runner: RunnerHandle, program: Program, limits: Limits
 ) -> list[Finding]:
-    """What a candidate does with a batch of fewer rows, which the reference takes. To refuse it is
-    honest in a text, which is made for the shapes that it is given, and no patch of code that is
-    called with others; a wrong answer is wrong in both.
+    """Check a candidate on a batch of fewer rows, which the reference accepts. A text may refuse
+    it, because a text is made for given shapes. A patch of code that is called with other shapes
+    may not. A wrong answer is wrong in both.
 
     Raises:
         Rejected: It is wrong there, or a patch that fails there.
@@ -146,8 +148,8 @@ def specialization(
 
 
 def compare_form(case: Case, calls: Sequence[Called], first: int) -> None:
-    """Structure, shapes, dtypes, devices, types, sharing of memory, and use of random numbers, of
-    some trials from the `first` on."""
+    """Compare structure, shapes, dtypes, devices, types, sharing of memory, and use of random
+    numbers, of some trials from the `first` on."""
     assert case.expected is not None
     for number, got in enumerate(calls, first):
         want = case.expected.calls[number]
@@ -190,13 +192,14 @@ def compare_form(case: Case, calls: Sequence[Called], first: int) -> None:
 
 
 def draws_alone(want: Called, got: Called) -> bool:
-    """Whether a call takes random numbers, which others then do not get, and the reference's does
-    not."""
+    """Return whether a call takes random numbers, which others then do not get, and the
+    reference's call does not."""
     return got.used_rng and not want.used_rng
 
 
 def compare_first_draw(case: Case, answer: Answer) -> list[Finding]:
-    """To warm up with random numbers, once, is no error; whoever merges it is told."""
+    """Report a first call that draws random numbers. A warm-up with them, once, is no error;
+    users who merge it must know."""
     assert case.expected is not None
     if not draws_alone(case.expected.calls[0], answer.calls[0]):
         return []
@@ -205,8 +208,8 @@ def compare_first_draw(case: Case, answer: Answer) -> list[Finding]:
 
 
 def compare_mutations(case: Case, answer: Answer) -> None:
-    """Inputs and state must hold what was written, unless the reference changes them too, and then
-    as it does."""
+    """Check that inputs and state hold what was written. Where the reference changes them, the
+    candidate must change them equally."""
     assert case.expected is not None
     extra = sorted(answer.mutated.keys() - case.expected.mutated.keys())
     if extra:
@@ -241,7 +244,8 @@ def compare_mutations(case: Case, answer: Answer) -> None:
 
 
 def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
-    """Every output of every trial within its budget; the largest absolute and relative error."""
+    """Compare every output of every trial with its budget. Return the largest absolute and
+    relative error."""
     differences = differences_of(case, answer, case.tolerances)
     found, number, leaf = max(differences, key=lambda one: one[0].excess)
     if found.excess <= 1:
@@ -264,7 +268,7 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
 
 
 def less_precise(case: Case, answer: Answer) -> list[Finding]:
-    """What is right by the precision that was allowed and not by the reference's."""
+    """Report what is right only by the allowed precision and not by the reference's."""
     if not case.strict:
         return []
     differences = differences_of(case, answer, case.strict)
@@ -280,7 +284,7 @@ Place = tuple[Difference, int, int]
 
 
 def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]) -> list[Place]:
-    """Of every output of every trial."""
+    """Return the difference of every output of every trial."""
     return [
         (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
         for number, outputs in enumerate(answer.outputs)
@@ -297,14 +301,15 @@ def off_by(case: Case, found: Difference, number: int, leaf: int) -> str:
 
 
 def share_of(found: Difference, num_elements: int) -> str:
-    """How much of an output is wrong: a few elements are an edge, all of them another function."""
+    """Return how much of an output is wrong: a few elements are an edge case, all of them
+    another function."""
     return f"{found.num_far} of {num_elements} elements are further off than any precision explains"
 
 
 def leaf_difference(
     case: Case, number: int, leaf: int, output: Any, budget: Tolerance
 ) -> Difference:
-    """One output against reference and oracle. There is no share of what is zero in truth."""
+    """Compare one output with reference and oracle. A true value of zero has no relative error."""
     assert case.expected is not None
     found = difference(
         output,
@@ -317,7 +322,7 @@ def leaf_difference(
 
 
 def describe_leaf(case: Case, number: int, leaf: int) -> str:
-    """`output 0`, or which gradient or state tensor a compared leaf is."""
+    """Return `output 0`, or which gradient or state tensor a compared leaf is."""
     assert case.expected is not None
     num_leaves = case.expected.calls[number].num_leaves
     if leaf < num_leaves:
@@ -330,16 +335,17 @@ def describe_leaf(case: Case, number: int, leaf: int) -> str:
 
 
 def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Finding]:
-    """Settings of the process after the calls, against those after the reference's. Returns what is
-    no cheat, but what somebody who merges the candidate gets with it. That a text tunes torch's
-    libraries is such a thing: what it gains in precision's stead is seen in the values. A patch is
-    for code that others share a process with.
+    """Compare settings of the process after the calls with those after the reference's.
+
+    Return changes that are no cheat but affect users who merge the candidate. A text that tunes
+    torch's libraries is one: what it gains by less precision is seen in the values. A patch is for
+    code that shares a process with other code.
 
     Raises:
-        Rejected: A setting is changed that is not the candidate's to change.
+        Rejected: The candidate may not change a setting that it changes.
     """
     assert case.expected is not None
-    ours, theirs = (said_of(one.flags) for one in (case.expected, answer))
+    ours, theirs = (values_of(one.flags) for one in (case.expected, answer))
     changed = {key: (value, theirs[key]) for key, value in ours.items() if theirs[key] != value}
     shown = [
         Finding(rule=f"state.{key}", message=f"{words}: {str(changed[key][1])[:300]}")
@@ -348,18 +354,20 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
     ]
     flags = {key: pair for key, pair in changed.items() if key in LIBRARY_FLAGS and not is_patch}
     if flags:
-        message = f"it changes flags of torch's libraries for the whole process ({told(flags)})"
+        message = (
+            f"it changes flags of torch's libraries for the whole process ({shown_changes(flags)})"
+        )
         shown.append(Finding(rule="state.flags", message=message))
     rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
     if rest:
-        text = told(rest)
+        text = shown_changes(rest)
         message = f"it changes settings of the whole process ({text[:1000]})"
         raise Rejected("reward_hack", "state.global", message)
     return shown
 
 
-def said_of(settings: Settings | None) -> dict[str, Any]:
-    """Settings by name, as they are shown."""
+def values_of(settings: Settings | None) -> dict[str, Any]:
+    """Return settings by name, as they are shown."""
     assert settings is not None
     return {
         name: list(value) if isinstance(value, tuple) else value
@@ -367,8 +375,8 @@ def said_of(settings: Settings | None) -> dict[str, Any]:
     }
 
 
-def told(changed: dict[str, tuple[Any, Any]]) -> str:
-    """`cudnn_benchmark: False -> True`."""
+def shown_changes(changed: dict[str, tuple[Any, Any]]) -> str:
+    """Return changes as `cudnn_benchmark: False -> True`."""
     return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
 
 

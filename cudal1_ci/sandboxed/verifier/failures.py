@@ -1,8 +1,8 @@
-"""What a runner's failure means, by whose it is.
+"""Turn a runner's failure into a verdict, by whose failure it is.
 
 A candidate that fails is wrong, and its verdict says how. A reference that fails when it is learned
-cannot be judged against. A reference that fails when it is timed says nothing of the candidate, and
-the launch is one that did not take place.
+cannot be compared with. A reference that fails when it is timed gives no information on the
+candidate, and the repetition does not count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_MESSAGE_CHARS = 500
 
 
 def rejection_of_candidate(failure: RunnerFailure, program: Program) -> Rejected:
-    """How a candidate failed to answer."""
+    """Return the rejection of a candidate that failed to answer."""
     if failure.stage == "compile":
         return rejection_of_text(failure, program)
     if failure.kind == "timeout":
@@ -38,7 +38,8 @@ def rejection_of_candidate(failure: RunnerFailure, program: Program) -> Rejected
 
 
 def rejection_of_text(failure: RunnerFailure, program: Program) -> Rejected:
-    """What the compiler said: its first error as the message, the first ones as the evidence."""
+    """Return the rejection of a text that does not compile: the first error as the message, the
+    first ones as the evidence."""
     assert failure.error is not None
     text = failure.error.message.strip()
     first, _, rest = text.partition("\n")
@@ -53,22 +54,23 @@ def rejection_of_text(failure: RunnerFailure, program: Program) -> Rejected:
 
 
 NO_MEMORY = ("memoryerror", "can't allocate memory", "out of memory", "_status_alloc_failed")
-"""In errors, the last of them in those of cuBLAS and cuDNN."""
+"""Matches such errors, also those of cuBLAS and cuDNN (the last ones)."""
 
 
 def is_out_of_memory(failure: RunnerFailure) -> bool:
-    """Of a program: torch's allocators raise RuntimeErrors that only their text tells apart."""
+    """Return whether a program ran out of memory. torch's allocators raise RuntimeErrors that
+    only their text distinguishes."""
     return says_out_of_memory(failure.message)
 
 
 def says_out_of_memory(message: str) -> bool:
-    """Whether an error's text does."""
+    """Return whether an error's text says so."""
     text = message.lower()
     return any(one in text for one in NO_MEMORY)
 
 
 def rejection_of_reference(failure: RunnerFailure) -> Rejected:
-    """The user's own code failed: say where."""
+    """Return the rejection of a reference: the user's own code failed, with the place."""
     what = {
         "compile": "the reference does not compile",
         "import": "importing the reference failed",
@@ -79,7 +81,8 @@ def rejection_of_reference(failure: RunnerFailure) -> Rejected:
 
 
 def rejection_of_launch(failure: RunnerFailure) -> Rejected:
-    """The reference failed beside the candidate that it is timed with: nobody knows why."""
+    """Return the verdict where the reference failed while it was timed with a candidate: the
+    cause is unknown."""
     message = f"the reference failed while it was timed: {failure.message}"
     return Rejected("inconclusive", rule_of_reference(failure), message, log=failure.log)
 
@@ -90,9 +93,9 @@ def rule_of_reference(failure: RunnerFailure) -> str:
 
 
 def twice(attempt: Callable[[bool], Result]) -> Result:
-    """What fresh runners of the reference say; once more where one of them died, since the kernel,
-    short of memory, kills whom it likes. One that dies again does so on its own account. `attempt`
-    is told whether it is the last one.
+    """Return the answer of fresh runners of the reference. Try once more where one died: the
+    kernel, short of memory, may kill any process. A runner that dies again does so by its own
+    fault. `attempt` gets whether it is the last try.
 
     Raises:
         RunnerFailure: The reference raised or hung, or died both times.
@@ -106,11 +109,11 @@ def twice(attempt: Callable[[bool], Result]) -> Result:
 
 
 def side_by_side(ask: Callable[[One], Result], ones: Iterable[One]) -> list[Result]:
-    """Ask several runners at the same time.
+    """Send requests to several runners in parallel.
 
     Raises:
-        RunnerFailure: Of those that failed the trusted one, when there is one: what brought it down
-            may have brought down the others.
+        RunnerFailure: Of those that failed the trusted one, when there is one: what ended it may
+            have ended the others.
     """
     ones = list(ones)
     with ThreadPoolExecutor(len(ones)) as pool:
@@ -124,7 +127,7 @@ def side_by_side(ask: Callable[[One], Result], ones: Iterable[One]) -> list[Resu
         for one in asked:
             results.append(one.result())
     finally:
-        # An exception whose own traceback leads back to it is kept until the collector comes, and
-        # with it the runners' memory that its frames saw.
+        # An exception whose own traceback leads back to it lives until the collector runs. With it
+        # lives the runners' memory that its frames reference.
         del asked, one, error
     return results

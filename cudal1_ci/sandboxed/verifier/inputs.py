@@ -1,8 +1,8 @@
-"""What a program is called with: drawn by the judge, never seen before, the same for everybody.
+"""Make a program's inputs: drawn by the verifier, never seen before, the same for all programs.
 
 Specs are drawn from their dtype, shape and observed range. What the user's `get_inputs` returned
-keeps its structure (triangular, sorted, one-hot) and gets new values by scaling. What timed rounds
-get: fresh.py.
+keeps its structure (triangular, sorted, one-hot) and gets new values by scaling. new_inputs.py
+makes those of timed rounds.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FEWEST_ORDERED = 4
 """Numbers in a row: three are in order by chance."""
 SMALL_BYTES = 2**20
 TOGETHER_BYTES = 2**28
-"""What is compared in one go takes some times its memory."""
+"""Most bytes compared at once, which takes several times their memory."""
 DEFAULT_INTEGER_HIGH = 1
-"""Of integers whose range nobody stated: 0 and 1 are valid indices nearly everywhere."""
+"""For integers without a stated range: 0 and 1 are valid indices nearly everywhere."""
 
 FACTORS = (0.75, 1.0)
-"""What sets that a function made are multiplied by: they stay within the range that was stated
-where that holds 0 (a probability, a share, an angle)."""
+"""Factors for sets that a function made. Values stay within the stated range where that holds 0
+(a probability, a share, an angle)."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class InputSet:
 
 @dataclass(frozen=True)
 class Laid:
-    """Where the tensors of a set lie."""
+    """Places of a set's tensors."""
 
     slots: list[Slot]
     data: str | None
@@ -63,37 +63,38 @@ class Laid:
 
 @dataclass
 class Pool:
-    """Many sets that the user's function made, in one piece, so that they can be put aside."""
+    """Many sets that the user's function made, in one piece, so that they can be moved together."""
 
     flat: torch.Tensor
     """Their bytes."""
     laid: list[Laid]
 
     def take(self, number: int) -> InputSet:
-        """Views of a set's tensors."""
+        """Return views of a set's tensors."""
         one = self.laid[number]
         return InputSet([view_of(self.flat, slot) for slot in one.slots], one.data)
 
 
 @dataclass
 class Source:
-    """Where input sets come from: drawn specs, or sets that the user's function made."""
+    """The source of input sets: drawn specs, or sets that the user's function made."""
 
     call: GivenCall
     specs: list[TensorSpec] = field(default_factory=list)
     made: list[InputSet] = field(default_factory=list)
     pool: Pool | None = None
-    """More of them, for timed rounds."""
+    """Further sets, for timed rounds."""
     grads: list[bool] = field(default_factory=list)
     is_rigid: bool = False
-    """Whether floats can only be scaled as a whole, and whole numbers that rise or fall stay where
-    they are, since the reference needs their structure."""
+    """Whether floats can only be scaled as a whole, and rising or falling whole numbers must
+    stay, since the reference needs their structure."""
     moves: list[bool] = field(default_factory=list)
-    """Whole numbers that may change places in a row, as far as the reference takes it."""
+    """Whole numbers that may change places in a row, where the reference accepts it."""
     mixes: list[bool] = field(default_factory=list)
-    """Those of them that may be mixed with another set's."""
+    """Whole numbers among them that may be mixed with another set's."""
     orders: list[int] = field(default_factory=list)
-    """Floats whose rows rise (1) or fall (-1) in all sets, as edges of bins do, stay so."""
+    """Order of floats whose rows rise (1) or fall (-1) in all sets, such as edges of bins. They
+    stay so."""
 
     def __post_init__(self) -> None:
         if not self.moves:
@@ -104,49 +105,49 @@ class Source:
             self.orders = [0] * len(self.moves)
 
     def draw(self, number: int, generator: torch.Generator) -> InputSet:
-        """A new set. Made ones are taken in turn and scaled, specs are drawn."""
+        """Return a new set. Made ones are taken in turn and scaled, specs are drawn."""
         if self.specs or not self.made:
             return InputSet([draw(spec, generator) for spec in self.specs])
         return self.changed(self.made[number % len(self.made)], generator)
 
     def draw_alike(self, number: int, generator: torch.Generator) -> InputSet:
-        """The same of the form of the first set, whatever forms the user's function makes: in a
-        batch all calls return as much."""
+        """Return a new set of the form of the first one, where the user's function makes several
+        forms: in a batch all calls return as much."""
         if self.specs or not self.made:
             return self.draw(number, generator)
         alike = [one for one in self.made if shapes_of(one) == shapes_of(self.made[0])]
         return self.changed(alike[number % len(alike)], generator)
 
     def changed(self, base: InputSet, generator: torch.Generator) -> InputSet:
-        """A made set, scaled, where the generator is."""
+        """Return a made set, scaled, on the generator's device."""
         here = InputSet([tensor.to(generator.device) for tensor in base.tensors], base.data)
         return scaled(here, factor_between(*FACTORS, generator))
 
 
 def shapes_of(one: InputSet) -> list[torch.Size]:
-    """Of the tensors of a set."""
+    """Return the shapes of the tensors of a set."""
     return [tensor.shape for tensor in one.tensors]
 
 
 def dtypes_of(one: InputSet) -> list[torch.dtype]:
-    """Of the tensors of a set."""
+    """Return the dtypes of the tensors of a set."""
     return [tensor.dtype for tensor in one.tensors]
 
 
 def is_float(tensor: torch.Tensor) -> bool:
-    """Whether scaling it is a change of values alone."""
+    """Return whether scaling changes only the values."""
     return tensor.is_floating_point() or tensor.is_complex()
 
 
 def is_of_floats(spec: TensorSpec) -> bool:
-    """The same of what is drawn for a spec."""
+    """Return whether scaling changes only the values drawn for a spec."""
     dtype = dtype_of(spec.dtype)
     return dtype.is_floating_point or dtype.is_complex
 
 
 def movable(sets: Sequence[InputSet]) -> list[bool]:
-    """Of the tensors of sets that a function made, which are whole numbers whose places in a row
-    may be other: not offsets, lengths of a padding, or an order, which rise or fall in all sets."""
+    """Return which tensors of made sets are whole numbers that may move within a row. Offsets,
+    lengths of a padding, and orders may not: they rise or fall in all sets."""
     return [
         not is_float(alike[0]) and any(one.numel() and not is_monotone(one) for one in alike)
         for alike in zip(*(one.tensors for one in sets), strict=True)
@@ -154,8 +155,8 @@ def movable(sets: Sequence[InputSet]) -> list[bool]:
 
 
 def mixable(sets: Sequence[InputSet]) -> list[bool]:
-    """Of the same tensors, which are whole numbers whose rows are free: one holds a number twice,
-    so that they are no orders, and sums differ, so that they are not one-hot, or shares."""
+    """Return which of the same tensors are whole numbers with free rows. A row holds a number
+    twice, so that rows are no orders. Sums differ, so that rows are not one-hot, or shares."""
     return [
         not is_float(alike[0])
         and any(one.dim() > 0 and has_twice(one) for one in alike)
@@ -165,7 +166,8 @@ def mixable(sets: Sequence[InputSet]) -> list[bool]:
 
 
 def orders_of(sets: Sequence[InputSet]) -> list[int]:
-    """Of the same tensors, in which order rows of floats are in all sets: 0 where in none."""
+    """Return the order of rows of floats in all sets, for each of the same tensors: 0 where
+    there is none."""
     found = []
     for first, *others in zip(*(one.tensors for one in sets), strict=True):
         order = order_of(first)
@@ -174,44 +176,44 @@ def orders_of(sets: Sequence[InputSet]) -> list[int]:
 
 
 def order_of(tensor: torch.Tensor) -> int:
-    """1 where no row of floats falls and some rise, -1 the other way round."""
-    if not tensor.is_floating_point() or tensor.itemsize < 2:  # those torch does not compare
+    """Return 1 where no row of floats falls and some rise, -1 for the reverse."""
+    if not tensor.is_floating_point() or tensor.itemsize < 2:  # those that torch does not compare
         return 0
     if tensor.dim() == 0 or tensor.shape[-1] < FEWEST_ORDERED or not tensor.numel():
         return 0
     rises, falls = steps_in(tensor[(0,) * (tensor.dim() - 1)])
-    if not (rises and falls):  # nearly all that are in no order show it in the first row
+    if not (rises and falls):  # most tensors without an order show it in the first row
         rises, falls = steps_in(tensor)
     return 0 if rises == falls else 1 if rises else -1
 
 
 def steps_in(tensor: torch.Tensor) -> list[bool]:
-    """Whether a row rises anywhere, and whether one falls."""
+    """Return whether a row rises anywhere, and whether one falls."""
     before, after = tensor[..., :-1], tensor[..., 1:]
     return as_bools([(after > before).any(), (after < before).any()])
 
 
 def put_in_order(tensors: Sequence[torch.Tensor], orders: Sequence[int]) -> None:
-    """Rows that have one, in place."""
+    """Sort rows that have an order, in place."""
     for tensor, order in zip(tensors, orders, strict=True):
         if order:
             tensor.copy_(tensor.sort(-1, descending=order < 0).values)
 
 
 def has_twice(tensor: torch.Tensor) -> bool:
-    """Whether a row holds a number more than once."""
+    """Return whether a row holds a number more than once."""
     numbers = tensor.to(torch.int64).sort(-1).values
     return bool((numbers[..., 1:] == numbers[..., :-1]).any())
 
 
 def row_sums(tensor: torch.Tensor) -> list[int]:
-    """Over the last dimension."""
+    """Return sums over the last dimension."""
     numbers = tensor.to(torch.int64)
     return (numbers.sum(-1) if tensor.dim() else numbers).flatten().tolist()
 
 
 def is_monotone(tensor: torch.Tensor) -> bool:
-    """Whether no row both rises and falls."""
+    """Return whether no row both rises and falls."""
     if tensor.dim() == 0 or tensor.shape[-1] < 2:
         return True
     numbers = tensor.to(torch.int64)
@@ -221,14 +223,14 @@ def is_monotone(tensor: torch.Tensor) -> bool:
 
 
 def factor_between(low: float, high: float, generator: torch.Generator) -> float:
-    """A random number."""
+    """Return a random number."""
     drawn = torch.empty(1, device=generator.device).uniform_(low, high, generator=generator)
     return float(drawn)
 
 
 def draw(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
-    """A tensor for a spec: integers uniform in their range, floats normal, or uniform in a range
-    that is stated, booleans even."""
+    """Return a tensor for a spec: integers uniform in their range, floats normal, or uniform in
+    a stated range, booleans even."""
     dtype, shape = dtype_of(spec.dtype), spec.shape
     stride = spec.stride or contiguous_stride(shape)
     low, high = spec.low, spec.high
@@ -248,7 +250,7 @@ def draw(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """A dtype that random numbers can be drawn in."""
+    """Return a dtype that random numbers can be drawn in."""
     if dtype.is_complex:
         return torch.complex64 if dtype != torch.complex128 else dtype
     if dtype.is_floating_point:
@@ -259,9 +261,10 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 def draw_floats(
     flat: torch.Tensor, low: float | None, high: float | None, generator: torch.Generator
 ) -> None:
-    """Normal around the middle of the observed range with a sixth of it as deviation, so that its
-    ends are about three deviations out; one-signed ranges stay one-signed (a probability, a time
-    step, a length) by drawing uniformly; standard normal when nothing was observed."""
+    """Draw floats normally around the middle of the observed range. The deviation is a sixth of
+    it, so that its ends are about three deviations out. One-signed ranges stay one-signed (a
+    probability, a time step, a length) by a uniform draw. Without an observed range the draw is
+    standard normal."""
     if low is None or high is None:
         flat.normal_(generator=generator)
     elif low == high:
@@ -273,7 +276,7 @@ def draw_floats(
 
 
 def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
-    """Float tensors times a factor plus a shift; others as they are."""
+    """Return float tensors times a factor plus a shift; others unchanged."""
 
     def again(tensor: torch.Tensor) -> torch.Tensor:
         if not is_float(tensor):
@@ -284,9 +287,9 @@ def scaled(base: InputSet, factor: float, shift: float = 0.0) -> InputSet:
 
 
 class Room:
-    """Memory for input sets, one segment for each runner, with the layout that all share. Behind
-    all inputs are the gradients that a backward pass on each set starts from, where some are
-    given (cotangents.py)."""
+    """Memory for input sets, one segment for each runner, with the layout that all share. After
+    all inputs come the initial gradients of a backward pass on each set, where some are given
+    (cotangents.py)."""
 
     def __init__(
         self,
@@ -311,14 +314,14 @@ class Room:
         self.num_bytes = end
 
     def slot(self, tensor: torch.Tensor) -> Slot:
-        """As the tensor is laid out; the oracle's floats are wider."""
+        """Return the slot of a tensor in its layout. The oracle's floats are wider."""
         slot = slot_of(tensor)
         if self.dtype and tensor.is_floating_point():
             return replace(slot, dtype=self.dtype)
         return slot
 
     def describe(self) -> tuple[LaidSet, ...]:
-        """What a runner is told of them."""
+        """Return the description that a runner gets."""
         cotangents = self.cotangents or [[] for _ in self.layout]
         return tuple(
             LaidSet(
@@ -334,20 +337,20 @@ class Room:
         )
 
     def write(self, segment: AnySegment, sets: Sequence[InputSet]) -> None:
-        """New values at the old addresses, from outside of the runner."""
+        """Write new values at the old addresses, from outside the runner."""
         for number, one in enumerate(sets):
             self.write_one(segment.tensor, number, one)
 
     def write_one(self, view: Callable[[Slot], torch.Tensor], number: int, one: InputSet) -> None:
-        """One set's values to the place of that number; `view` gives the memory of a slot."""
+        """Write one set's values to the place of that number; `view` gives the memory of a slot."""
         for slot, tensor in zip(self.layout[number], one.tensors, strict=True):
             view(slot).copy_(tensor)
 
     def ranges(
         self, numbers: Sequence[int], *, inputs_alone: bool = False
     ) -> list[tuple[int, int]]:
-        """Bytes to copy for the sets of those numbers: all at once where the sets are so small
-        that a copy of each would take longer."""
+        """Return the byte ranges to copy for the sets of those numbers. Small sets are copied
+        all at once, where a copy of each would take longer."""
         if self.num_bytes <= SMALL_BYTES * len(self.layout):
             return [(0, self.inputs_bytes if inputs_alone else self.num_bytes)]
         parts = [self.layout[number] for number in numbers]
@@ -358,7 +361,8 @@ class Room:
         ]
 
     def changed(self, segment: AnySegment, sets: Sequence[InputSet]) -> list[tuple[int, int]]:
-        """Numbers of the sets, and of the tensors in them, that no longer hold what was written."""
+        """Return numbers of the sets, and of the tensors in them, that no longer hold what was
+        written."""
         numbers, pairs = [], []
         for number, (slots, one) in enumerate(zip(self.layout, sets, strict=True)):
             for index, (slot, tensor) in enumerate(zip(slots, one.tensors, strict=True)):
@@ -368,8 +372,8 @@ class Room:
 
 
 def each_same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
-    """`same_bits` of each pair; on a GPU in one go where they are small, as each wait for it takes
-    milliseconds beside other processes."""
+    """Return `same_bits` of each pair. On a GPU small pairs are compared at once, as each wait
+    takes milliseconds with other processes."""
     num_bytes = sum(one.nbytes for one, _ in pairs)
     if num_bytes > TOGETHER_BYTES or any(one.device.type == "cpu" for one, _ in pairs):
         return [same_bits(*pair) for pair in pairs]
@@ -377,12 +381,12 @@ def each_same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[b
 
 
 def each_same_at_once(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[bool]:
-    """The same, with one wait for the device."""
+    """Return the same with one wait for the device."""
     return as_bools([are_same(one, other).all() for one, other in pairs])
 
 
 def are_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Which elements are equal, with NaN equal to NaN; where the first one is."""
+    """Return which elements are equal, with NaN equal to NaN, on the first tensor's device."""
     other = other.to(one.device, one.dtype)
     if one.is_floating_point() and one.element_size() == 1:  # which torch does not compare
         return one.view(torch.uint8) == other.view(torch.uint8)
@@ -393,7 +397,7 @@ def are_same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Equal, with NaN equal to NaN; compared where the first one is."""
+    """Return whether two tensors are equal, with NaN equal to NaN, on the first one's device."""
     return one.shape == other.shape and all(
         is_equal(ours, theirs) or bool(are_same(ours, theirs).all())
         for ours, theirs in zip(pieces(one), pieces(other, one.device), strict=True)
@@ -401,6 +405,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Faster than `are_same`, where it is true; torch has no such thing for floats of a byte."""
+    """Return whether all elements are equal, faster than `are_same` where it is true. torch has
+    no such function for floats of a byte."""
     is_short = one.is_floating_point() and one.element_size() == 1
     return not is_short and torch.equal(one, other.to(one.dtype))

@@ -1,10 +1,10 @@
-"""How large a tensor's elements are: what tolerances follow.
+"""Measure how large a tensor's elements are, which tolerances follow.
 
 A mask writes one large number into places of its own (-1e9, or the least number of the dtype). It
-says nothing of what is elsewhere, so that the magnitude of such a tensor is that of the rest: else
-scores of attention could be anything beside it. A mask is told by what no computed values are:
-several elements that are alike, a thousand or more, and a thousand times the magnitude of all that
-are smaller. A few such numbers may lie in one tensor (a mask for padding and another for the
+has no relation to the other elements, so the magnitude of such a tensor is that of the rest.
+Otherwise scores of attention could be anything. A mask has properties that no computed values have.
+Several of its elements are equal. They are a thousand or more, and a thousand times the magnitude
+of all smaller ones. A few such numbers may be in one tensor (a mask for padding and another for the
 future, and their sum).
 Not covered: computed values of very different sizes in one tensor. Small ones may be differences of
 large ones there, and an honest order of sums is as far off as the large ones are rounded.
@@ -21,32 +21,34 @@ import torch
 PIECE_ELEMENTS = {"cpu": 2**17, "cuda": 2**26}
 """In float64 a megabyte, which stays in a processor's cache, and half a gigabyte."""
 FILL_LEAST = 1e3
-"""Of a mask's number, and of its ratio to the rest: functions that saturate stop at one."""
+"""Least size of a mask's number, and of its ratio to the rest: functions that saturate stop at
+one."""
 FILL_SPREAD = 1e-2
-"""Of a mask's elements: what is masked may have been added to the number, in a short float."""
+"""Relative spread of a mask's elements. What is masked may have been added to the number, in a
+short float."""
 MOST_FILLS = 3
-"""Numbers of masks in one tensor."""
+"""Most numbers of masks in one tensor."""
 
 
 @dataclass(frozen=True)
 class Magnitude:
-    """Of a tensor's elements, but for a mask's."""
+    """The magnitude of a tensor's elements, without a mask's."""
 
     root_mean_square: float
     below: float = math.inf
-    """Elements as large as this are a mask's."""
+    """Elements of this size or larger are a mask's."""
 
 
 def magnitude(tensor: torch.Tensor, device: torch.device | None = None) -> float:
-    """Root mean square of the finite elements that are no mask's."""
+    """Return the root mean square of the finite elements that are not a mask's."""
     return measure(tensor, device).root_mean_square
 
 
 def measure(tensor: torch.Tensor, device: torch.device | None = None) -> Magnitude:
-    """The magnitude, and from where on elements are a mask's. What is computed is on `device`,
-    where the tensor need not be."""
+    """Return the magnitude, and the size from which on elements are a mask's. The computation is
+    on `device`, where the tensor need not be."""
     whole = Magnitude(root_mean_square(tensor, device))
-    if whole.root_mean_square < 1:  # beside a mask's number nothing is so small
+    if whole.root_mean_square < 1:  # every mask's number is larger
         return whole
     edge = math.inf
     for _ in range(MOST_FILLS):
@@ -64,7 +66,7 @@ def measure(tensor: torch.Tensor, device: torch.device | None = None) -> Magnitu
 
 @dataclass(frozen=True)
 class Look:
-    """At the elements that are smaller than some number."""
+    """Statistics of the elements that are smaller than some number."""
 
     root_mean_square: float
     count: int
@@ -72,7 +74,7 @@ class Look:
 
 
 def look(tensor: torch.Tensor, below: float, device: torch.device | None) -> Look:
-    """The finite elements below a number."""
+    """Measure the finite elements below a number."""
     total, count, largest = 0.0, 0, 0.0
     for piece in pieces(tensor, device):
         sizes = widen(piece).abs()
@@ -85,7 +87,7 @@ def look(tensor: torch.Tensor, below: float, device: torch.device | None) -> Loo
 
 
 def root_mean_square(tensor: torch.Tensor, device: torch.device | None = None) -> float:
-    """Of the finite elements, those of a mask among them."""
+    """Return the root mean square of the finite elements, with those of a mask."""
     total, count = 0.0, 0
     for piece in pieces(tensor, device):
         squares, number = square_sum(piece), piece.numel()
@@ -98,7 +100,8 @@ def root_mean_square(tensor: torch.Tensor, device: torch.device | None = None) -
 
 
 def square_sum(values: torch.Tensor) -> float:
-    """In float64, with no copy of floats in it; infinite where float64 does not hold it."""
+    """Return the sum of squares in float64, without a copy of the floats in it; infinite where
+    float64 overflows."""
     dtype = torch.complex128 if values.is_complex() else torch.float64
     floats = values if values.is_floating_point() and values.itemsize > 1 else widen(values)
     norm = float(torch.linalg.vector_norm(floats, dtype=dtype))
@@ -106,8 +109,8 @@ def square_sum(values: torch.Tensor) -> float:
 
 
 def pieces(tensor: torch.Tensor, device: torch.device | None = None) -> Iterator[torch.Tensor]:
-    """A tensor's elements in pieces, on the device where they are to be compared: that takes
-    several times the memory of what is compared, in twice the precision, and a tensor of gigabytes
+    """Yield a tensor's elements in pieces, on the device of the comparison. The comparison takes
+    several times the memory of its elements, in twice the precision, and a tensor of gigabytes
     leaves no room for it."""
     most = most_elements(tensor, device)
     split = [tensor]
@@ -117,10 +120,10 @@ def pieces(tensor: torch.Tensor, device: torch.device | None = None) -> Iterator
 
 
 def most_elements(tensor: torch.Tensor, device: torch.device | None) -> int:
-    """In a piece of it."""
+    """Return the number of elements in a piece."""
     return PIECE_ELEMENTS["cpu" if (device or tensor.device).type == "cpu" else "cuda"]
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:
-    """To float64 (or complex128), where differences are exact enough."""
+    """Convert to float64 (or complex128), where differences are exact enough."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

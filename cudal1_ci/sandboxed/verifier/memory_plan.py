@@ -1,17 +1,18 @@
-"""How the tensors of a trial fit into the memory of its device.
+"""Plan how the tensors of a trial fit into the memory of its device.
 
-A timed batch holds, for each of its runners, the inputs at all of their places, the outputs that
-the program returns, those in shared memory and their snapshot; and for the judge the sets and the
-values of the next round. A call that does little but read and write takes as long as its bytes, so
-that of whatever size a batch is as long as the memory is large, and on a GPU shorter than is
-wanted: where more calls fit, and are wanted, each input set has one place instead of two. Where it
-is too much even for one call, the control is measured in processes of its own, after the candidate.
+For each of its runners a timed batch holds the inputs at all of their places, the outputs that the
+program returns, those in shared memory and their snapshot. For the verifier it holds the sets and
+the values of the next round. A call that does little but read and write takes as long as its bytes.
+A batch of such calls of any size therefore lasts as long as the memory is large, and on a GPU
+shorter than is wanted. Where more calls fit, and are wanted, each input set has one place instead
+of two. Where memory is too small even for one call, the control is measured in processes of its
+own, after the candidate.
 What a runner may read is never shared between runners to save memory: answers would be in it. What
-programs need while they are called is not known beforehand: a launch that ran out of memory is made
-again with as little as there can be.
+programs need during calls is not known beforehand. A repetition that ran out of memory is made
+again with as little as possible.
 
-The correctness trials put as many sets to a runner at a time as fit with their outputs, one at the
-least, and the judge keeps what is large in the host's memory (`Accelerator.holds`).
+The correctness trials give a runner as many sets at a time as fit with their outputs, at least one.
+The verifier keeps large tensors in the host's memory (`Accelerator.holds`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from dataclasses import dataclass
 CPU_SHARE = 3
 """A third of the memory is for tensors of many calls; the rest is for what programs need."""
 GPU_SHARE = 2
-"""Half of a GPU's, where it can be tried whether that is too much."""
+"""Half of a GPU's memory, where a trial run shows whether that is too much."""
 TOGETHER_SHARE = 8
 """An eighth is for the inputs and outputs of the trials that a runner gets at a time."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is held at a time."""
+    """The number of calls, places and runners that memory holds at a time."""
 
     most_calls: int
-    """Of a batch."""
+    """Most calls of a batch."""
     num_places: int
-    """Of each input set."""
+    """Places of each input set."""
     num_lanes: int
-    """Runners of a launch at a time: 3, or 2 where the control has its own."""
+    """Runners of a repetition at a time: 3, or 2 where the control has its own."""
 
 
 WAYS = ((2, 3), (1, 3), (1, 2))
@@ -53,9 +54,9 @@ def plan(
     share: int = GPU_SHARE,
     is_least: bool = False,
 ) -> Plan | None:
-    """The best way that fits; None where none does. The control is beside the others where it can
-    be, and of those ways the first with room for the `wanted_calls` (None is one) is the best, or
-    else that with room for most. If it `is_least`, one call in the last way."""
+    """Return the best way that fits; None where none does. The control runs with the others
+    where it can. Of those ways the first with room for the `wanted_calls` (None is one) is the
+    best, or else the one with room for most. If it `is_least`, return one call in the last way."""
     found = []
     for way in WAYS[-1:] if is_least else WAYS:
         needed_bytes = call_bytes(set_bytes, outputs_bytes, *way)
@@ -71,18 +72,18 @@ def plan(
 
 
 def call_bytes(set_bytes: int, outputs_bytes: int, num_places: int, num_lanes: int) -> int:
-    """For one call of a batch, runners and judge together."""
+    """Return the bytes for one call of a batch, runners and verifier together."""
     runner_bytes = num_places * set_bytes + 3 * outputs_bytes
     judge_bytes = num_places * set_bytes + set_bytes
     return num_lanes * runner_bytes + judge_bytes + 1
 
 
 def least_bytes(set_bytes: int, outputs_bytes: int, state_bytes: int) -> int:
-    """Below this there is no plan."""
+    """Return the bytes below which there is no plan."""
     return call_bytes(set_bytes, outputs_bytes, *WAYS[-1]) + WAYS[-1][1] * state_bytes
 
 
 def num_together(set_bytes: int, outputs_bytes: int, memory_bytes: int) -> int:
-    """Trial sets that a runner gets at a time: it keeps what all of them return until it is copied
-    to shared memory."""
+    """Return how many trial sets a runner gets at a time. It keeps what all of them return until
+    that is copied to shared memory."""
     return max(1, memory_bytes // TOGETHER_SHARE // (set_bytes + 2 * outputs_bytes + 1))

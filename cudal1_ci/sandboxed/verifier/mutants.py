@@ -1,7 +1,7 @@
-"""Is the check worth anything? Answers that have nothing to do with the inputs must be refused.
+"""Test the check itself: it must refuse answers that have no relation to the inputs.
 
-Where one number is right on all inputs (the mean of a softmax), the reference is degenerate: a
-candidate that returns it is true, and no speedup of it means anything.
+Where one number is right on all inputs (the mean of a softmax), the reference is degenerate. A
+candidate that returns it is correct, and no speedup of it means anything.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .compare import difference
 from .inputs import same_bits
 
 MOST_ELEMENTS = 2**24
-"""Of an output."""
+"""Most elements of an output that are compared."""
 
 
 def try_mutants(case: Case) -> None:
-    """Whether the check would refuse answers that have nothing to do with the inputs. Where it
+    """Test whether the check would refuse answers that have no relation to the inputs. Where it
     would not, no verdict on this workload means much, and the report says so."""
     assert case.expected is not None
-    device = case.accelerator.device  # an output that is large may lie in the host's memory
+    device = case.accelerator.device  # a large output may be in the host's memory
     outputs = [[some_of(output).to(device) for output in one] for one in case.expected.outputs]
     for kind, mutant in MUTANTS.items():
         if all(
@@ -38,9 +38,9 @@ def try_mutants(case: Case) -> None:
 
 
 def check_constancy(case: Case) -> None:
-    """The reference's first answer must be wrong on some other inputs, by the reference's own
-    precision. What a user allows may be wider than all that a workload returns, and what is left
-    after a step of training is not looked at.
+    """Check that the reference's first answer is wrong on some other inputs, by the reference's own
+    precision. A user's tolerance may be wider than all that a workload returns. What remains after
+    a step of training is not checked.
 
     Raises:
         Rejected: It is right on all of them.
@@ -60,7 +60,7 @@ def check_constancy(case: Case) -> None:
 
 
 def is_answered_by_the_first(case: Case, number: int) -> bool:
-    """Whether what the reference returns on the first trial would be right on another."""
+    """Return whether what the reference returns on the first trial would be right on another."""
     assert case.expected is not None
     answers = case.expected.outputs[0], case.expected.outputs[number]
     if [one.shape for one in answers[0]] != [one.shape for one in answers[1]]:
@@ -74,12 +74,13 @@ def is_answered_by_the_first(case: Case, number: int) -> bool:
 
 
 def some_of(output: torch.Tensor) -> torch.Tensor:
-    """All elements, or as many as tell."""
+    """Return all elements, or enough of them."""
     return output if output.numel() <= MOST_ELEMENTS else output.reshape(-1)[:MOST_ELEMENTS]
 
 
 def mean_of(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:
-    """The output's mean everywhere; of a single number, which is its own, that of all calls."""
+    """Fill the output with its mean. A single number, which is its own mean, becomes the mean of
+    all calls."""
     output = outputs[number][leaf]
     return (
         mean_in(numbers_of(outputs, leaf))[0].reshape(output.shape)
@@ -89,14 +90,15 @@ def mean_of(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.
 
 
 def mean_in(output: torch.Tensor) -> torch.Tensor:
-    """The mean of a tensor, in all its places."""
+    """Fill a tensor with its mean."""
     if not output.is_floating_point() or output.numel() == 0:
         return output[:1].expand_as(output) if output.dim() else torch.zeros_like(output)
     return torch.full_like(output, float(output.double().nanmean()))
 
 
 def noise_like(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:
-    """Noise of the output's spread around its mean; of a single number, of that over calls."""
+    """Return noise of the output's spread around its mean; for a single number, of the spread
+    over calls."""
     output = outputs[number][leaf]
     if output.numel() == 1:
         noise = noise_in(numbers_of(outputs, leaf))
@@ -105,13 +107,13 @@ def noise_like(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> tor
 
 
 def numbers_of(outputs: list[list[torch.Tensor]], leaf: int) -> torch.Tensor:
-    """Of all calls whose output is a single number there."""
+    """Return the numbers of all calls whose output is a single number there."""
     found = [one[leaf] for one in outputs if leaf < len(one) and one[leaf].numel() == 1]
     return torch.stack([one.reshape(()) for one in found])
 
 
 def noise_in(output: torch.Tensor) -> torch.Tensor:
-    """Noise of a tensor's spread around its mean."""
+    """Return noise of a tensor's spread around its mean."""
     if not output.is_floating_point() or output.numel() == 0:
         return torch.zeros_like(output)
     values = output.double()
@@ -124,7 +126,7 @@ def noise_in(output: torch.Tensor) -> torch.Tensor:
 
 
 def previous(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:
-    """What the call before returned, where it has the same form."""
+    """Return what the call before returned, where it has the same form."""
     before = outputs[number - 1]
     here = outputs[number][leaf]
     same = leaf < len(before) and before[leaf].shape == here.shape

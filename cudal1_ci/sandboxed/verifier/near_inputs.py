@@ -1,14 +1,13 @@
-"""Elements at which the reference itself jumps.
+"""Recognize elements at which the reference itself jumps.
 
-The gradient of a ReLU is another one on the other side of zero, and so it is with a maximum, a
-clamp, a rounding to steps. Of the elements of a timed batch, which are millions, some lie so close
-to such a place that a sum in another order is on the other side: a candidate is off there by as
-much as the output is large, and is not wrong. What tells it from one that is wrong is the reference
-on inputs that differ by rounding: an element that is off has to lie within what the reference
-returns for some of these.
+The gradient of a ReLU changes at zero. A maximum, a clamp and a rounding to steps behave so too. Of
+the millions of elements of a timed batch, some are so close to such a place that a sum in another
+order is on the other side. A candidate is off there by as much as the output is large, and is not
+wrong. The reference on inputs that differ by rounding distinguishes it from a wrong one. An element
+that is off must be within what the reference returns for some of these.
 
-Not covered: jumps that inputs of whole numbers alone, or parameters, decide; and the trials, which
-have fewer elements, and an oracle.
+Not covered: jumps that depend only on inputs of whole numbers, or on parameters. The trials are not
+covered either; they have fewer elements, and an oracle.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from .compare import SHORT_EPS, Tolerance
 from .magnitude import pieces, widen
 
 MOST_NEARBY = 16
-"""Batches of the reference on inputs nearby: each is on the other side of a jump one time of three
-or more, where a candidate is."""
+"""Batches of the reference on nearby inputs. Each is on the other side of a jump one time in
+three or more, where a candidate is."""
 NEARBY_EPS = 8.0
-"""How far inputs differ (standard deviation), in units of their last place: as much as a sum of
-some hundred products in another order, and an eighth of what an output may be off."""
+"""Distance between inputs (standard deviation), in units of their last place: as much as a sum
+of some hundred products in another order, and an eighth of what an output may be off."""
 MOST_ELEMENTS = 2**22
-"""That are looked at: behind a normalization one jump moves all of a call's, and more than a few
-calls of a batch do not have one."""
+"""Most elements that are checked. Behind a normalization one jump moves all of a call's
+elements. No more than a few calls of a batch have one."""
 
 
 @dataclass
@@ -38,16 +37,16 @@ class Strays:
     """The elements of a tensor that are off."""
 
     numbers: list[torch.Tensor]
-    """Of each of its pieces."""
+    """Numbers of the elements in each of its pieces."""
     got: torch.Tensor
     slack: torch.Tensor
-    """What they may be off anyway."""
+    """Error that is allowed in any case."""
     low: torch.Tensor
     high: torch.Tensor
-    """What the reference has returned for inputs nearby."""
+    """Largest values that the reference has returned for nearby inputs."""
 
     def look(self, values: torch.Tensor) -> None:
-        """At what it returns for others."""
+        """Extend the range by what the reference returns for other inputs."""
         found = picked(values, self.numbers)
         self.low, self.high = torch.minimum(self.low, found), torch.maximum(self.high, found)
 
@@ -58,7 +57,7 @@ class Strays:
 
 
 def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> Strays | None:
-    """Those of floats that are beyond a budget; None where they are no floats, or not finite, or
+    """Return the floats that are beyond a budget; None where they are no floats, not finite, or
     too many."""
     if not expected.is_floating_point():
         return None
@@ -82,7 +81,7 @@ def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> S
 
 
 def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Elements by their numbers in its pieces, in float64."""
+    """Return elements by their numbers in its pieces, in float64."""
     found = zip(pieces(tensor), numbers, strict=True)
     return torch.cat([widen(piece.flatten()[some]) for piece, some in found])
 
@@ -90,8 +89,8 @@ def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tenso
 def are_jumps(
     strays: dict[int, Strays], nearby: Callable[[], Any], values: Callable[[int], torch.Tensor]
 ) -> bool:
-    """Whether the reference explains them all: `nearby` lets it answer anew for other inputs, and
-    `values` are what it returned then, by the tensor's number."""
+    """Return whether the reference explains them all. `nearby` makes it answer again for other
+    inputs, and `values` returns its new answers by the tensor's number."""
     for _ in range(MOST_NEARBY):
         nearby()
         for number, some in strays.items():
@@ -102,7 +101,8 @@ def are_jumps(
 
 
 def nudge(tensor: torch.Tensor, generator: torch.Generator, *, is_rigid: bool) -> None:
-    """Other values nearby, in place; where elements cannot be changed one by one, all as one."""
+    """Change values by rounding, in place; all by one factor where elements cannot be changed
+    one by one."""
     if not (tensor.is_floating_point() and tensor.numel()):
         return
     eps = torch.finfo(tensor.dtype).eps

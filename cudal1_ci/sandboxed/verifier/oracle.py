@@ -1,4 +1,4 @@
-"""What the expected outputs are worth: the reference in float64, and the budget of every output."""
+"""Establish the expected outputs: the reference in float64, and the budget of every output."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .magnitude import magnitude, pieces
 from .rounding_noise import Outputs, find_noise, may_be_rounding, rounding_at, usual_errors
 
 MOST_KNOWN = 0.05
-"""Of an output's magnitude: other weights are other by a tenth, and who goes on with the old ones
-is to be seen. (Where the dtype alone explains more, more.)"""
+"""Most share of an output's magnitude. Other weights differ by a tenth, and a program that still
+uses the old ones must be seen. (Where the dtype explains more, more is allowed.)"""
 
 
 def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
-    """The reference in float64, where it runs so and agrees with itself."""
+    """Learn the outputs in float64, where the reference runs so and agrees with itself."""
     assert case.expected is not None
     reason = None
     if case.uses_rng:
@@ -38,9 +38,9 @@ def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
 
 
 def accept(case: Case, oracle: Outputs) -> str | None:
-    """Take an oracle's outputs for the truth of the expected ones; or why they cannot be that. One
-    that does not fit speaks against all: what took another branch in float64 may be behind others.
-    Rounding of the reference is no misfit (noise.py)."""
+    """Take an oracle's outputs as the truth of the expected ones, or return why they cannot be
+    that. One output that does not fit rejects all: another branch taken in float64 may affect
+    others. Rounding of the reference is no misfit (rounding_noise.py)."""
     assert case.expected is not None
     pairs = list(zip(case.expected.outputs, oracle, strict=True))
     if any(forms_of(ours) != forms_of(theirs) for ours, theirs in pairs):
@@ -65,9 +65,9 @@ def accept(case: Case, oracle: Outputs) -> str | None:
 def with_the_largest(
     ours: torch.Tensor, exact: torch.Tensor, device: torch.device | None = None
 ) -> torch.Tensor:
-    """An oracle's output in which what is the largest number of a dtype is that of the reference's:
-    masks are filled with `torch.finfo(scores.dtype).min`. Few outputs hold it, and whether one does
-    is looked up on `device`, where the tensors need not be."""
+    """Return an oracle's output with the reference's value where the dtype's largest number is:
+    masks are filled with `torch.finfo(scores.dtype).min`. Few outputs hold it, and the search
+    for it is on `device`, where the tensors need not be."""
     if not ours.is_floating_point() or ours.dtype == exact.dtype:
         return exact
     most = torch.finfo(ours.dtype).max
@@ -80,13 +80,13 @@ def with_the_largest(
 
 
 def forms_of(outputs: list[torch.Tensor]) -> list[tuple[torch.Size, bool]]:
-    """What is the same in float64."""
+    """Return what must be the same in float64."""
     return [(one.shape, one.is_floating_point()) for one in outputs]
 
 
 def mismatch(case: Case, one: torch.Tensor, other: torch.Tensor, is_rounding: bool) -> str | None:
-    """Why an output of the oracle cannot be the truth of the reference's; of rounding it can unless
-    one of them is no number."""
+    """Return why an output of the oracle cannot be the truth of the reference's. Of rounding it
+    can, unless one of them is no number."""
     near = loose(one.dtype) if one.is_floating_point() else 0.0
     near = math.inf if is_rounding else near
     found = difference(one, other, None, Tolerance(0.0, 0.0), case.accelerator.device, near)
@@ -98,7 +98,7 @@ def mismatch(case: Case, one: torch.Tensor, other: torch.Tensor, is_rounding: bo
 
 
 def settle_tolerances(case: Case) -> None:
-    """The budget of every output of every trial."""
+    """Settle the budget of every output of every trial."""
     assert case.expected is not None
     for number, outputs in enumerate(case.expected.outputs):
         truth = case.oracle[number] if case.oracle else [None] * len(outputs)
@@ -110,8 +110,8 @@ def settle_tolerances(case: Case) -> None:
 
 
 def known_errors(case: Case) -> list[float]:
-    """Of every output, what is allowed on the drawn trials as a share of its magnitude: as much is
-    right on inputs and weights for which there is no oracle."""
+    """Return, for every output, the allowance on the drawn trials as a share of its magnitude.
+    The same is allowed on inputs and weights for which there is no oracle."""
     assert case.expected is not None
     shares = [0.0] * len(case.expected.outputs[0])
     for (name, _), outputs, budgets in zip(

@@ -1,9 +1,9 @@
-"""Outputs are memory of their own, where the reference's are.
+"""Check that outputs are memory of their own, where the reference's are.
 
-An output that is right and costs nothing may be a parameter's memory, a tensor that is returned at
-every call, or one row that is expanded over many (torch refuses to write to it). Who merges it gets
-a module whose next answer depends on what was done to the last one.
-Looked at in the trials alone, by what a runner says (sharing.py).
+An output that is right and costs nothing may be a parameter's memory, a tensor returned at every
+call, or one row expanded over many (torch refuses to write to it). Users who merge it get a module
+whose next answer depends on what was done to the last one.
+The check is in the trials only, by what a runner reports (sharing.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .cases import Answer, Case, Rejected
 
 
 def compare_memory(case: Case, answer: Answer) -> None:
-    """Raises Rejected where an output of a candidate shares what none of the reference's does."""
+    """Raise Rejected where an output of a candidate shares what none of the reference's does."""
     assert case.expected is not None
     ours, theirs = case.expected.calls, answer.calls
     lasting = shared(ours)
@@ -43,18 +43,18 @@ def compare_memory(case: Case, answer: Answer) -> None:
 
 
 def shared(calls: Sequence[Called]) -> dict[int, set[str]]:
-    """Outputs that share memory with the module or earlier calls, in any of some calls."""
+    """Return outputs that share memory with the module or earlier calls, in any of some calls."""
     found: dict[int, set[str]] = {}
     for call in calls:
         for leaf, kinds in enumerate(call.shares):
-            # An output that is an input's memory is looked at as such.
+            # An output that is an input's memory is checked as such.
             if kinds and not call.aliases[leaf]:
                 found.setdefault(leaf, set()).update(kinds)
     return found
 
 
 def overlapping(calls: Sequence[Called]) -> set[int]:
-    """Outputs whose elements lie in less memory than there are of them."""
+    """Return outputs whose elements need more memory than they occupy."""
     return {
         leaf
         for call in calls

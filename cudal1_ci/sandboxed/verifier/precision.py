@@ -1,11 +1,11 @@
-"""What somebody may allow a candidate beyond the precision of the reference.
+"""Widen budgets where a user allows less precision than the reference's.
 
-The judge's own rule is that of the reference: who computes in TF32 what the reference computes in
-float32 is less precise, whatever flags of torch would have let it. `tf32` allows float32 outputs
-`MULTIPLE` times what the reference itself is off by once its inputs, parameters and buffers are cut
-to TF32's ten bits of mantissa, as tensor cores read them: what lies between the layers, which they
-cut too, is what the multiple is for. `kernelbench` allows what KernelBench did when CUDA-L1 was
-trained, 1e-2 of an element and 1e-2. What is right by that alone is told.
+The verifier's own rule is that of the reference. Computing in TF32 what the reference computes in
+float32 is less precise, whatever torch's flags allow. `tf32` allows float32 outputs `MULTIPLE`
+times the reference's own error under cut values. Its inputs, parameters and buffers are cut to
+TF32's ten bits of mantissa, as tensor cores read them. Tensor cores also cut values between the
+layers, which the multiple allows for. `kernelbench` allows what KernelBench did when CUDA-L1 was
+trained, 1e-2 of an element and 1e-2. What is right only by such an allowance is reported.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .magnitude import measure
 
 MULTIPLE = 4.0
 DROPPED_BITS = 13
-"""Of float32's 23."""
+"""Number of float32's 23 bits of mantissa that TF32 drops."""
 KERNELBENCH = Tolerance(1e-2, 1e-2)
 UNKNOWN = "precision.unknown"
 
 
 def allow(case: Case, template: Template, limits: Limits) -> None:
-    """Widen the budgets of a case as its `precision` says. The user's own tolerance stands."""
+    """Widen the budgets of a case by its `precision`. The user's own tolerance stays."""
     if case.precision == "strict" or case.given is not None:
         return
     case.strict = case.tolerances
@@ -56,8 +56,8 @@ def wider(one: Tolerance, other: Tolerance) -> Tolerance:
 
 
 def cut_errors(case: Case, template: Template, limits: Limits) -> list[list[float]]:
-    """How far the reference's float32 outputs are off on every trial, with inputs and state cut; 0
-    for other outputs.
+    """Return the error of the reference's float32 outputs on every trial, with inputs and state
+    cut; 0 for other outputs.
 
     Raises:
         RunnerFailure: A call failed.
@@ -76,7 +76,7 @@ def cut_errors(case: Case, template: Template, limits: Limits) -> list[list[floa
 
 
 def cut(tensor: torch.Tensor) -> torch.Tensor:
-    """Toward zero, to what TF32 holds; a tensor of another dtype as it is."""
+    """Cut toward zero to TF32's precision; a tensor of another dtype stays unchanged."""
     if tensor.dtype != torch.float32:
         return tensor
     bits = tensor.view(torch.int32) >> DROPPED_BITS << DROPPED_BITS
@@ -84,7 +84,7 @@ def cut(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def error_of(case: Case, one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference of float32 outputs of one shape."""
+    """Return the largest difference of float32 outputs of one shape."""
     if one.dtype != torch.float32 or one.shape != other.shape:
         return 0.0
     device = case.accelerator.device

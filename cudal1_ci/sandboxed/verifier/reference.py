@@ -1,7 +1,8 @@
-"""What the judge learns of the trusted reference before any candidate is seen.
+"""Learn the trusted reference before any candidate is seen.
 
-Its state (randomized, so that zero biases and unit scales are not special), the input sets that it
-can take, the expected outputs, and the same in float64 where it can be run so.
+The verifier learns its state (randomized, so that zero biases and unit scales are not special) and
+the input sets that it accepts. It learns the expected outputs, and the same in float64 where the
+reference runs so.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from .states import other_states, randomize
 from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
 
 SLOW_S = 5.0
-"""Of an answer on all sets: beyond it fewer are tried, as each candidate and the oracle take as
-long again."""
+"""Most seconds of an answer on all sets. Beyond it fewer sets are tried, as each candidate and
+the oracle take as long again."""
 Hold = Callable[[Case, str, RunnerHandle, ExitStack], None]
 """Takes over a process that was learned from, as `control` or as `reference`, and what ends it."""
 TRIALS_SHARE, OUTPUTS_SHARE = 32, 8
-"""Of the device's memory, for the inputs and for the outputs of the trials: the oracle in twice the
-precision and a runner's own copy of them come on top."""
+"""Divisors of the device's memory, for the inputs and for the outputs of the trials. The oracle
+in twice the precision and a runner's own copy of them are additional."""
 
 
 def make_case(
@@ -53,12 +54,12 @@ def make_case(
     hold: Hold | None = None,
     precision: str = "strict",
 ) -> Case:
-    """Learn from runners of the reference what is expected, with randomized weights that every
-    candidate loads, or with those that a constructor draws under the seed. `hold` is given two of
-    them instead of their being ended, where no call of theirs has failed.
+    """Learn from runners of the reference what is expected. Its weights are randomized, and every
+    candidate loads them; or a constructor draws them under the seed. `hold` takes over two of the
+    runners instead of their end, where no call of theirs has failed.
 
     Raises:
-        Rejected: The reference cannot be judged under this workload, and why.
+        Rejected: The reference cannot be verified against under this workload, with the reason.
     """
     generator = torch.Generator(accelerator.device).manual_seed(seed)
     program = problem.reference
@@ -85,20 +86,20 @@ def make_case(
 
 
 def refuse_unknown_dtypes(case: Case, tensors: Iterable[torch.Tensor] = ()) -> None:
-    """Floats of a byte or less in inputs or some outputs: torch neither scales nor compares them.
-    Raises Rejected."""
+    """Refuse floats of a byte or less in inputs or some outputs: torch neither scales nor
+    compares them. Raises Rejected."""
     found = {tensor.dtype for one in case.source.made for tensor in one.tensors}
     found |= {dtype_of(one.dtype) for one in case.source.specs}
     found |= {tensor.dtype for tensor in tensors}
     unknown = sorted(str(one) for one in found if one.is_floating_point and one.itemsize < 2)
     if unknown:
-        message = f"inputs and outputs of {', '.join(unknown)} cannot be judged yet (weights can)"
+        message = f"inputs and outputs of {', '.join(unknown)} cannot be verified yet (weights can)"
         raise Rejected("invalid_reference", "reference.dtype", message)
 
 
 def refuse_dynamic_shapes(case: Case) -> None:
-    """Outputs as long as values of the inputs say (`x[x > 0]`): a timed call has its place for
-    them before. Raises Rejected."""
+    """Refuse outputs whose length depends on values of the inputs (`x[x > 0]`): a timed call
+    needs its place before them. Raises Rejected."""
     assert case.expected is not None
     first: dict[tuple[torch.Size, ...], list[list[int]]] = {}
     for (name, one), outputs in zip(case.trials, case.expected.outputs, strict=True):
@@ -122,8 +123,8 @@ def learn_state(
     generator: torch.Generator,
     stack: ExitStack,
 ) -> RunnerHandle:
-    """The reference's own initial state, randomized around its values. Returns the process that was
-    asked, which ends with the stack."""
+    """Learn the reference's own initial state, randomized around its values. Return the process
+    that reported it, which ends with the stack."""
     runner, slots, case.state = twice(lambda _: initial_state(case, template, limits, stack))
     for slot, tensor in zip(slots, case.state, strict=True):
         randomize(slot, tensor, generator)
@@ -134,7 +135,7 @@ def learn_state(
 def initial_state(
     case: Case, template: Template, limits: Limits, stack: ExitStack
 ) -> tuple[RunnerHandle, list[StateSlot], list[torch.Tensor]]:
-    """A fresh process, and slots and tensors of its state."""
+    """Return a fresh process, and slots and tensors of its state."""
     with ExitStack() as own:
         runner = own.enter_context(case.runner(template, case.program, limits))
         template.warm(runner.facts.imported)
@@ -156,8 +157,8 @@ def learn_answers(
     first: RunnerHandle | None = None,
     hold: Hold | None = None,
 ) -> None:
-    """Expected outputs, on the trial sets that the reference itself can take, twice: from the
-    `first` process, where there is one that has its state, and from another one."""
+    """Learn expected outputs twice, on the trial sets that the reference itself accepts. They
+    come from the `first` process, where one has its state, and from another one."""
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
     memory_bytes = case.accelerator.memory_bytes()
@@ -165,7 +166,7 @@ def learn_answers(
     has_nan = ON_NAN.search(text) is not None
     budget_bytes = memory_bytes // TRIALS_SHARE
     case.trials = variations(case.source, generator, budget_bytes, case.train, has_nan)
-    # How many there are says what is large, and is not to stay on the device.
+    # Their number determines what is large, and must not stay on the device.
     case.trials = [(name, case.kept(one)) for name, one in case.trials]
     started_s = template.awake_s()
     try:
@@ -203,7 +204,7 @@ def learn_answers(
 
 
 def try_first(case: Case, count: int, reason: str) -> None:
-    """Leave out all trials but so many, and no fewer than are always made."""
+    """Leave out all trials beyond a number, but none of those that are always made."""
     assert case.expected is not None
     count = max(FEWEST_TRIALS, count)
     if count >= len(case.trials):
@@ -225,9 +226,9 @@ def first_answer(
     *,
     stays: bool,
 ) -> Answer:
-    """That of the first process, or of a fresh one where there is none, or it dies of it. It ends
-    then, unless it `stays`, so that its memory is for the next one; and where a call of its
-    fails."""
+    """Return the answer of the first process, or of a fresh one where there is none or it dies.
+    The process then ends, unless it `stays`, so that its memory is for the next one. It also
+    ends where a call fails."""
     if first is None:
         return answer_of(case, template, limits)
     try:
@@ -252,8 +253,8 @@ def learn_more(
     is_last: bool,
     hold: Hold | None,
 ) -> Answer:
-    """What a second process answers; and what it says after that once it has another state, the
-    first of the `others` that it takes, and on fewer rows, which it may refuse."""
+    """Return the answer of a second process. Then return its answer with another state, the
+    first of the `others` that it accepts, and on fewer rows, which it may refuse."""
     with ExitStack() as stack:
         runner = stack.enter_context(case.runner(template, case.program, limits))
         again = case.answer(runner, limits)
@@ -276,8 +277,8 @@ def learn_more(
 def answer_in_another_state(
     case: Case, runner: RunnerHandle, limits: Limits, others: list[list[torch.Tensor]]
 ) -> tuple[list[torch.Tensor], Answer]:
-    """The first of some states that the reference takes, and its answer there: it must not fail, or
-    leave the range of its floats, where it does not in the last of them."""
+    """Return the first state that the reference accepts, and its answer there. It must not fail.
+    Its floats must stay in range, if they do in the last state."""
     for state in others[:-1]:
         try:
             case.load_state(runner, state, limits)
@@ -293,8 +294,8 @@ def answer_in_another_state(
 
 
 def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
-    """Without those variations that take the reference out of its range: where it is finite on
-    what the workload states, infinities elsewhere are overflows that nobody asked for."""
+    """Drop variations that take the reference out of its range. Where it is finite on what the
+    workload states, infinities elsewhere are overflows without relevance."""
 
     finite = each_finite(answer.outputs)
     stated = [name.startswith("drawn") for name, _ in case.trials]
@@ -304,7 +305,7 @@ def finite_trials(case: Case, answer: Answer) -> list[tuple[str, InputSet]]:
 
 
 def each_finite(outputs: list[list[torch.Tensor]]) -> list[bool]:
-    """Whether all floats of each call are finite, with one wait for the device."""
+    """Return whether all floats of each call are finite, with one wait for the device."""
     floats = [
         (number, tensor)
         for number, some in enumerate(outputs)
@@ -334,7 +335,7 @@ def usable_trials(case: Case, template: Template, limits: Limits) -> list[tuple[
 
 
 def check_determinism(case: Case, again: Answer) -> None:
-    """Two processes of the reference must agree, or nothing can be said of a candidate."""
+    """Check that two processes of the reference agree. Otherwise no candidate can be verified."""
     assert case.expected is not None
     numbers: list[int] = []
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -364,9 +365,9 @@ def check_determinism(case: Case, again: Answer) -> None:
 
 
 def check_dependence(case: Case) -> None:
-    """A reference whose output is the same for all inputs is degenerate: a constant is an honest
-    answer to it, and no speedup of it means anything. Where it is so but for rounding, mutants.py
-    sees it."""
+    """Refuse a reference whose output is the same for all inputs: a constant is an honest answer
+    to it, and no speedup of it means anything. Where outputs differ only by rounding, mutants.py
+    detects it."""
     assert case.expected is not None
     if case.train or len(case.trials) < 2:
         return

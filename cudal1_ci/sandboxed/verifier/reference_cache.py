@@ -1,8 +1,8 @@
-"""What is known of problems that come again: those that were asked for last.
+"""Keep what is known of recent problems that may return.
 
-Training asks about some hundred tasks in turn, and to learn a reference takes as long as to judge
-three candidates. So what the device has no room for is put aside into the host's memory, unless it
-is quicker to learn again than to copy: outputs of a gigabyte, in all trials, are.
+Training uses some hundred tasks in turn. Learning a reference takes as long as verifying three
+candidates. So what the device has no room for is moved to the host's memory, unless it is faster to
+learn again than to copy. That holds for outputs of a gigabyte, in all trials.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ MOST = 256
 MEMORY_SHARE = 8
 """An eighth of the memory for a trial."""
 HOST_SHARE = 8
-"""An eighth of the host's memory that others have not taken: of sixteen judges, four that time and
-twelve on the CPU, each takes a seventh of what the others leave, and three tenths stay free."""
+"""An eighth of the host's memory that others have not taken. Of sixteen verifiers, four that
+time and twelve on the CPU, each takes a seventh of what the others leave, and three tenths stay
+free."""
 COPIED_PER_S = 1e9
 """Bytes, away and back: some 3 GB/s each way where memory is not pinned, and its pages are new."""
 Learned = tuple[dict[str, Case], list[Finding]]
@@ -29,17 +30,17 @@ Learned = tuple[dict[str, Case], list[Finding]]
 
 
 class Known:
-    """By the keys of problems."""
+    """Learned problems by their keys."""
 
     def __init__(self, has_gpu: bool = True) -> None:
         self.has_gpu = has_gpu
         self.learned: OrderedDict[str, Learned] = OrderedDict()
         self.aside: dict[str, list[tuple[torch.Tensor, torch.device]]] = {}
-        """Of problems that were put aside, tensors that have been on a device, and on which."""
+        """Tensors of problems that were moved to the host, each with the device that it was on."""
         self.near_bytes = self.far_bytes = 0
-        """What there is room for, on the device and aside."""
+        """Room on the device and in the host's memory."""
         self.took_s: dict[str, float] = {}
-        """Of each problem, what it took to learn it."""
+        """Seconds that it took to learn each problem."""
 
     def find(self, key: str | None) -> Learned | None:
         if key is None or key not in self.learned:
@@ -58,8 +59,8 @@ class Known:
         host_bytes: int = 0,
         took_s: float = math.inf,
     ) -> None:
-        """Beside as many others as there is room for, those that were asked for last. Of the
-        host's memory so much is free; `took_s` is what it took to learn it."""
+        """Keep a problem, together with as many recent ones as there is room for. `host_bytes`
+        of the host's memory are free; `took_s` is the time that it took to learn it."""
         self.learned[key], self.took_s[key] = learned, took_s
         self.near_bytes = memory_bytes // MEMORY_SHARE
         self.far_bytes = (host_bytes + self.num_far(self.learned)) // HOST_SHARE
@@ -68,7 +69,7 @@ class Known:
         self.make_room()
 
     def make_room(self) -> None:
-        """Put those aside that were not asked for the longest, as far as there is room."""
+        """Move the least recently used problems to the host, as there is room."""
         for key in list(self.learned)[:-1]:
             if self.num_far([key]) > self.far_bytes:
                 self.drop(key)
@@ -85,7 +86,7 @@ class Known:
         self.make_far_room()
 
     def make_far_room(self) -> None:
-        """Forget what the host's memory has no room for, the last one apart."""
+        """Forget what the host's memory has no room for, except the last one."""
         for key in list(self.learned)[:-1]:
             if self.num_far(list(self.learned)[:-1]) <= self.far_bytes:
                 return
@@ -93,14 +94,15 @@ class Known:
                 self.drop(key)
 
     def is_worth_a_copy(self, key: str) -> bool:
-        """Whether there is room for it, and it is sooner there again than learned."""
+        """Return whether there is room for it, and copying is faster than learning it again."""
         tensors = list(self.tensors(key))
         copied = sum(tensor.nbytes for tensor in tensors if tensor.is_cuda)
         is_sooner = copied <= COPIED_PER_S * self.took_s[key]
         return is_sooner and sum(tensor.nbytes for tensor in tensors) <= self.far_bytes
 
     def put_aside(self, key: str) -> None:
-        """Tensors with gaps stay: a copy has none, and where the elements lie is part of a case."""
+        """Move tensors to the host. Tensors with gaps stay: a copy has none, and the layout of
+        the elements is part of a case."""
         moved = self.aside[key] = []
         for one in self.tensors(key):
             if one.is_cuda and (copy := one.cpu()).stride() == one.stride():
@@ -113,7 +115,7 @@ class Known:
             table.pop(key, None)
 
     def num_near(self) -> int:
-        """Bytes on the device; where that is the processor, of what is not put aside."""
+        """Return the bytes on the device; where that is the processor, of what was not moved."""
         return sum(
             tensor.nbytes
             for key in self.learned
@@ -123,8 +125,8 @@ class Known:
         )
 
     def num_far(self, keys: Iterable[str]) -> int:
-        """Bytes of some problems in the host's memory beside: of what was put there, and of what
-        was too large for the device."""
+        """Return the bytes of some problems in the host's memory next to the device: of what was
+        moved there, and of what was too large for the device."""
         return sum(
             tensor.nbytes
             for key in keys
@@ -133,7 +135,7 @@ class Known:
         )
 
     def tensors(self, key: str) -> Iterator[torch.Tensor]:
-        """All that is held for a problem."""
+        """Yield all tensors that are held for a problem."""
         cases, _ = self.learned[key]
         for case in cases.values():
             yield from tensors_of(case)
@@ -144,7 +146,7 @@ class Known:
 
 
 def tensors_of(case: Case) -> Iterator[torch.Tensor]:
-    """All that a case holds, wherever it lies."""
+    """Yield all tensors that a case holds, on any device."""
     sets = [one for _, one in case.trials] + list(case.source.made)
     answers = [case.expected]
     yield from (*case.state, *case.init_tensors)

@@ -1,15 +1,15 @@
-"""Where what the reference returns in training is its own rounding.
+"""Find outputs of training that are only the reference's own rounding.
 
 The gradient of a bias before a batch normalization in train mode is zero in truth, as is that of an
-attention's keys: float32 or bfloat16 leaves 1e-6 or 1e-2 of it, other numbers in every order of the
-sum. The oracle is not far from the truth there, the reference is. Such an output is noise: a
-candidate may return zeros, or what else is as small as the reference's rounding, and no more.
+attention's keys. float32 or bfloat16 leaves 1e-6 or 1e-2 of it, other numbers in every order of the
+sum. There the oracle is close to the truth, the reference is not. Such an output is noise. A
+candidate may return zeros, or anything as small as the reference's rounding, and no more.
 
-On inputs that the workload does not state the same happens to others (rows that are all alike have
-no variance to divide by). There, too, a candidate may be as far from the oracle as the reference.
+On inputs that the workload does not state the same happens to others (rows of equal numbers have no
+variance to divide by). There, too, a candidate may be as far from the oracle as the reference.
 
-Decided by reference and oracle alone, before any candidate is seen. What a call returns is never
-noise, since zeros would be right as the whole answer, nor does inference know any.
+Only reference and oracle decide, before any candidate is seen. What a call returns is never noise,
+since zeros would be right as the whole answer. Inference has no noise either.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from .cases import Case
 from .compare import Tolerance, difference, largest_error, loose
 
 TRUTH_SHARE = 1e-3
-"""Of the reference's largest error, what the oracle's largest element may be where it is zero in
-truth. Rounding follows the epsilon: what float64 leaves of a zero is 2e-9 of what float32 leaves
-and 3e-14 of bfloat16's, or 1e-5 where a reference of bfloat16 goes through float32 in both. An
-output that is none is a hundred times its error, or eight times in bfloat16 (compare.py, `loose`):
-thousands of times away."""
+"""Most share of the reference's largest error that the oracle's largest element has where it is
+zero in truth. Rounding follows the epsilon. What float64 leaves of a zero is 2e-9 of what
+float32 leaves and 3e-14 of bfloat16's, or 1e-5 where a reference of bfloat16 goes through
+float32 in both. Any other output is a hundred times its error, or eight times in bfloat16
+(compare.py, `loose`): thousands of times more."""
 NOISE_MULTIPLE = 8.0
-"""Of the reference's largest error, what a candidate may be off by, in short floats too: the last
-rounding of a number is not most of it there. On drawn inputs, on a CPU, library kernels and sums by
-hand in float32 came to 1.9 times, channels-last convolutions of bfloat16 to 4.5; a batch
-normalization every operation of which rounds to bfloat16 came to 38, and is less precise."""
+"""Multiple of the reference's largest error that a candidate may be off by. It holds for short
+floats too, where the last rounding of a number is not most of the error. On drawn inputs, on a
+CPU, library kernels and sums by hand in float32 came to 1.9 times, channels-last convolutions of
+bfloat16 to 4.5. A batch normalization that rounds every operation to bfloat16 came to 38, and is
+less precise."""
 Outputs = list[list[torch.Tensor]]
-"""Of all trials."""
+"""Outputs of all trials."""
 
 
 def usual_errors(case: Case, oracle: Outputs) -> list[float]:
-    """Of every output of a workload that trains, the reference's largest error on what it states;
-    none where trials have other numbers of them."""
+    """Return, for every output of a training workload, the reference's largest error on what it
+    states; none where trials have other numbers of outputs."""
     assert case.expected is not None
     expected = case.expected.outputs
     if not case.train or len({len(outputs) for outputs in expected}) != 1:
@@ -52,14 +53,14 @@ def usual_errors(case: Case, oracle: Outputs) -> list[float]:
 
 
 def is_stated(case: Case, number: int) -> bool:
-    """Whether the inputs of a trial are such as the workload says."""
+    """Return whether the inputs of a trial are such as the workload states."""
     return case.trials[number][0].startswith("drawn")
 
 
 def find_noise(case: Case, oracle: Outputs, usual: list[float]) -> dict[int, float]:
-    """The outputs beyond those of the call that are noise on the inputs of all trials, by number,
-    and how large they may be on such as the workload states. The oracle of noise is a rounding
-    itself: one that is zero everywhere has lost a gradient."""
+    """Return the outputs beyond those of the call that are noise on the inputs of all trials, by
+    number, and how large they may be on stated inputs. The oracle of noise is a rounding itself.
+    An oracle that is zero everywhere has lost a gradient."""
     assert case.expected is not None
     first = max(call.num_leaves for call in case.expected.calls)
     found = {}
@@ -78,29 +79,29 @@ def find_noise(case: Case, oracle: Outputs, usual: list[float]) -> dict[int, flo
 
 
 def is_zero(case: Case, ours: torch.Tensor, exact: torch.Tensor, usual: float) -> bool:
-    """Whether an output of a trial is zero in truth. A sum of few numbers may be exact by chance:
-    the `usual` error counts where it is larger."""
+    """Return whether an output of a trial is zero in truth. A sum of few numbers may be exact by
+    chance: the `usual` error counts where it is larger."""
     device = case.accelerator.device
     largest = largest_error(exact, exact.new_zeros(()).expand_as(exact), device)
     return largest <= TRUTH_SHARE * max(largest_error(ours, exact, device), usual)
 
 
 def is_explained(case: Case, ours: torch.Tensor, exact: torch.Tensor) -> bool:
-    """Whether floats of the reference are near the oracle's."""
+    """Return whether floats of the reference are near the oracle's."""
     near, device = loose(ours.dtype), case.accelerator.device
     return difference(ours, exact, None, Tolerance(0.0, 0.0), device, near).is_loose
 
 
 def may_be_rounding(case: Case, number: int, leaf: int) -> bool:
-    """Whether an output of a trial need not be explained by the oracle."""
+    """Return whether the oracle need not explain an output of a trial."""
     return leaf in case.noise or (bool(case.usual) and not is_stated(case, number))
 
 
 def rounding_at(
     case: Case, number: int, leaf: int, ours: torch.Tensor, exact: torch.Tensor | None
 ) -> float:
-    """How far off an output of a trial may be where it is rounding and little else, or exactly zero
-    on inputs that the workload does not state; 0 where it is more."""
+    """Return how far off an output of a trial may be where it is mostly rounding, or exactly
+    zero on inputs that the workload does not state; 0 where it is more."""
     if exact is None or not ours.is_floating_point() or not may_be_rounding(case, number, leaf):
         return 0.0
     if leaf not in case.noise and bool(exact.any()) and is_explained(case, ours, exact):

@@ -1,7 +1,8 @@
-"""States that are loaded into a module: its own, with numbers in them that are not special.
+"""Make states that are loaded into a module: its own, with numbers in them that are not special.
 
-Zero biases and unit scales could be left out unseen, so the judge draws numbers around them before
-the first call, and others that are loaded after the first calls, as a checkpoint is.
+A program could leave out zero biases and unit scales unseen. So the verifier draws numbers around
+them before the first call. It draws others that are loaded after the first calls, as a checkpoint
+is.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ RUNNING_VAR = "running_var"
 STATISTICS = ("running_mean", RUNNING_VAR)
 """Buffers of torch's normalizations, by the ends of their keys."""
 NEUTRAL_OFF = (0.1, 0.5)
-"""By how much what is put into a buffer of zeros or ones differs from it: plain to see, and still
-what a mean, a variance, a scale or a probability can be."""
+"""By how much a new value of a buffer of zeros or ones differs from it. The difference is plain,
+and still fits a mean, a variance, a scale or a probability."""
 
 
 def randomize(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator) -> None:
@@ -38,7 +39,7 @@ def randomize(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator)
         return
     values = tensor.float()
     if not bool(torch.isfinite(values).all()):
-        # torch.empty leaves anything behind, and a parameter has to be something.
+        # torch.empty leaves arbitrary values, and a parameter needs a definite one.
         values = torch.zeros_like(values)
     spread = float(values.std()) if values.numel() > 1 else 0.0
     noise = torch.randn(tensor.shape, generator=generator, device=generator.device)
@@ -48,8 +49,9 @@ def randomize(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator)
 def other_states(
     slots: Sequence[StateSlot], state: Sequence[torch.Tensor], generator: torch.Generator
 ) -> list[list[torch.Tensor]]:
-    """What may be loaded after the first calls: all that is randomized, again, and constant
-    buffers; and where there are such, the same without them."""
+    """Return the states that may be loaded after the first calls. In the first all that is
+    randomized changes again, and constant buffers too. Where there are such buffers, the second
+    leaves them unchanged."""
     other = [tensor.clone() for tensor in state]
     for slot, tensor in zip(slots, other, strict=True):
         randomize(slot, tensor, generator)
@@ -61,12 +63,14 @@ def other_states(
 
 
 def replace_neutral(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator) -> bool:
-    """Put numbers between 0 and 1 into a buffer of zeros or of ones, in place; whether it is one.
+    """Put numbers between 0 and 1 into a buffer of zeros or of ones, in place; return whether it is
+    one.
 
-    Such a buffer does nothing until a checkpoint is loaded: it is the mean, the scale or the
-    running average that training fills. It is part of the state_dict, so who leaves it out is
-    wrong then. Other buffers (frequency tables, windows, causal masks, an epsilon) are constants
-    of the algorithm, and who has them in another form is right with every checkpoint.
+    Such a buffer has no effect until a checkpoint is loaded: it is the mean, the scale or the
+    running average that training fills. It is part of the state_dict, so a program that leaves it
+    out is wrong then. Other buffers (frequency tables, windows, causal masks, an epsilon) are
+    constants of the algorithm. A program that has them in another form is right with every
+    checkpoint.
     """
     if slot.is_parameter or not tensor.is_floating_point() or tensor.numel() == 0:
         return False

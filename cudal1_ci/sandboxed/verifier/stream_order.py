@@ -1,14 +1,14 @@
-"""Whether a call keeps its place among the other work of the caller's stream.
+"""Check that a call keeps its place among the other work of the caller's stream.
 
-Who calls a module goes on as if its outputs were there: kernels that come after it on the same
-stream read them, and its inputs may be written by kernels that are still to run. A call that works
-on a stream of its own and waits for neither returns what is right later, or from inputs that were
-not there yet. Times do not show it: what counts are those until the whole device is done.
+A module's caller continues as if its outputs were there. Later kernels on the same stream read
+them, and kernels that have not run yet may write its inputs. A call that works on its own stream
+and waits for neither returns the right values later, or reads inputs too early. Times do not show
+it: they last until the whole device is done.
 
-So a call is put between two pieces of work of the caller's stream, which is busy for some
-milliseconds, writes the inputs then, and copies the outputs at once (subject.py); until they are
-written the inputs are not numbers. The outputs are compared with those of an ordinary call on the
-same inputs by the same process. On a GPU only.
+So a call is put between two pieces of work of the caller's stream. The stream is busy for some
+milliseconds, then writes the inputs, and copies the outputs at once (subject.py). Until they are
+written the inputs are NaN. The outputs are compared with those of an ordinary call on the same
+inputs by the same process. On a GPU only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from .inputs import InputSet, each_same_bits, scaled
 
 UNORDERED = "values.unordered"
 SCALE = 0.875
-"""Of the first trial's inputs: an answer to them lies in no memory yet."""
+"""Factor for the first trial's inputs: no memory holds an answer to the result yet."""
 
 
 def compare_order(
     case: Case, template: Template, runner: RunnerHandle, limits: Limits
 ) -> list[Finding]:
-    """Where the reference does not keep its place either, the candidate need not, and it is told.
+    """Check the order of a candidate's call. Where the reference does not keep its place either,
+    the candidate need not, and the result is reported.
 
     Raises:
         Rejected: The candidate does not, and the reference does.
@@ -38,7 +39,7 @@ def compare_order(
     if not differs(case, runner, limits, is_between=True):
         return []
     if differs(case, runner, limits, is_between=False):
-        return []  # whatever it is, it is not the order
+        return []  # the cause is not the order
     with case.runner(template, case.program, limits, is_trusted=True) as reference:
         is_alike = differs(case, reference, limits, is_between=True)
     if is_alike:
@@ -52,7 +53,7 @@ def compare_order(
 
 
 def changes_state(case: Case) -> bool:
-    """Whether a second call on the same inputs may have another answer."""
+    """Return whether a second call on the same inputs may have another answer."""
     assert case.expected is not None
     return case.train or not all(
         each_same_bits(list(zip(case.expected.state, case.state, strict=True)))
@@ -60,16 +61,16 @@ def changes_state(case: Case) -> bool:
 
 
 def is_large(case: Case) -> bool:
-    """Whether a second copy of a call's inputs and outputs may not fit beside them."""
+    """Return whether a second copy of a call's inputs and outputs may not fit into memory."""
     assert case.expected is not None
     num_bytes = sum(t.nbytes for t in (*case.trials[0][1].tensors, *case.expected.outputs[0]))
     return num_bytes > case.accelerator.memory_bytes() // 4
 
 
 def differs(case: Case, runner: RunnerHandle, limits: Limits, *, is_between: bool) -> bool:
-    """Whether a call, between other work or not, and an ordinary one after it answer otherwise."""
+    """Return whether a call, between other work or not, and an ordinary one after it differ."""
     device, base = case.accelerator.device, case.trials[0][1]
-    # Which may lie in the host's memory, where it takes a second for each gigabyte.
+    # It may be in the host's memory, where it takes a second for each gigabyte.
     inputs = scaled(InputSet([one.to(device) for one in base.tensors], base.data), SCALE)
     first = case.answer(runner, limits, sets=[inputs], is_between=is_between).outputs[0]
     second = case.answer(runner, limits, sets=[inputs]).outputs[0]

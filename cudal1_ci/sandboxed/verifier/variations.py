@@ -1,4 +1,4 @@
-"""Inputs that a workload does not state, on which a drop-in replacement must be right as well."""
+"""Make inputs that a workload does not state, on which a replacement must be right too."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .magnitude import root_mean_square
 
 FEWEST_TRIALS = 3
 EXCHANGED = "exchanged"
-"""The first set again, but for a few elements that change places: who keeps answers by less than
-all of the input has kept one for it. Where a reference does not take that, its whole numbers stay
-where they are in timed rounds too."""
+"""The first set again, with a few elements exchanged. A program that keeps answers by less than
+all of the input has kept one for it. Where a reference rejects it, its whole numbers stay in
+place in timed rounds too."""
 NUM_ODD, OUTLIER = 3, 300.0
-"""Elements of an input that are unlike the others, and their size in units of its root mean square:
-beyond what is clamped in practice, within what float16 holds of drawn numbers."""
+"""Number of elements of an input that are unlike the others, and their size in units of its root
+mean square: beyond what is clamped in practice, within what float16 holds of drawn numbers."""
 ALONE = 100.0
-"""Size of the only element that is not zero, in the same units: in float16 its square is a number,
-and so is the mean of a million of them."""
+"""Size of the only element that is not zero, in the same units: in float16 its square is a
+number, and so is the mean of a million of them."""
 ON_NAN = re.compile(r"\bnan(_to_num|mean|sum|median|quantile)?\b|\bis(nan|finite|inf)\b")
-"""What a reference's text has that does something about them."""
+"""Words in a reference's text that handle such values."""
 
 
 def variations(
@@ -36,11 +36,14 @@ def variations(
     is_training: bool = False,
     has_nan: bool = False,
 ) -> list[tuple[str, InputSet]]:
-    """Named sets for the correctness trials: what the workload states, and what it does not
-    promise: another scale and sign, rows of different sizes, large values in many places, in few
-    or in one, zeros, and for a reference that `has_nan` in its text NaN. As many as the budget
-    allows, the first `FEWEST_TRIALS` always. Sets on which the reference itself fails are dropped
-    by the caller, all but those first where it is slow."""
+    """Return named sets for the correctness trials.
+
+    Some are what the workload states. Others it does not promise: another scale and sign, rows of
+    different sizes, large values in many places, in few or in one, zeros, and NaN for a reference
+    that `has_nan` in its text. The budget limits their number, but the first `FEWEST_TRIALS` are
+    always made. The caller drops sets on which the reference itself fails, and all but those first
+    where it is slow.
+    """
     base = source.draw(0, generator)
     makers: dict[str, Callable[[], InputSet]] = {
         "drawn 0": lambda: base,
@@ -62,8 +65,8 @@ def variations(
         "zeros": lambda: scaled(base, 0.0),
     }
     if any(source.moves):
-        # Among those that a slow reference has too: on it depends whether whole numbers change
-        # places in timed rounds, where an answer that is kept by some of them would save all.
+        # A slow reference has it too: it decides whether whole numbers change places in timed
+        # rounds. There an answer that is kept by some of them would save all work.
         makers = {name: makers[name] for name in ["drawn 0", "drawn 1", EXCHANGED, *makers]}
     if not any(t.is_floating_point() or t.is_complex() for t in base.tensors):
         makers = {
@@ -74,7 +77,7 @@ def variations(
     elif not any(t.numel() > 1 for t in base.tensors):
         makers.pop(EXCHANGED)
     if is_training:
-        # Gradients of saturated functions are differences of large numbers: rounding is all of them
+        # Gradients of saturated functions are differences of large numbers: they are all rounding
         # (of attention's key bias, whose gradient is 0), and an honest order of sums is far off.
         makers.pop("huge", None)
         makers.pop("outliers", None)
@@ -91,7 +94,7 @@ def variations(
 
 
 def exchanged(source: Source, base: InputSet, rng: random.Random) -> InputSet:
-    """The same but for a few elements."""
+    """Return the same set with a few elements exchanged."""
     changed = InputSet([tensor.clone() for tensor in base.tensors], base.data)
     change_few(source, changed.tensors, rng)
     return changed
@@ -102,7 +105,7 @@ def remade(
     generator: torch.Generator,
     change: Callable[[torch.Tensor, torch.Generator], torch.Tensor],
 ) -> InputSet:
-    """Float tensors changed, others as they are."""
+    """Change float tensors; others stay unchanged."""
     tensors = [
         change(t, generator).to(t.dtype) if t.is_floating_point() and t.numel() else t.clone()
         for t in base.tensors
@@ -111,20 +114,23 @@ def remade(
 
 
 def spiked(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Small values with a large one in fifty: what a sum over many hides, or a maximum finds."""
+    """Return small values with one large one in fifty, which a sum over many hides and a maximum
+    finds."""
     chance = torch.rand(tensor.shape, generator=generator, device=tensor.device)
     return torch.where(chance < 0.02, tensor * 30, tensor * 0.03)
 
 
 def with_outliers(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Drawn values, and among them a few that no glance at some of the elements finds."""
+    """Return drawn values with a few outliers, which a look at some of the elements does not
+    find."""
     return put_anywhere(tensor, OUTLIER * (root_mean_square(tensor) or 1.0), generator)
 
 
 def one_alone(base: InputSet, generator: torch.Generator) -> InputSet:
-    """Zeros but for one element, in the same place of all tensors of a shape. Who leaves a part of
-    a sum out, and makes up for it, returns too much here or nothing: in a short float the mean of
-    any half of the elements is right on all inputs whose elements are alike."""
+    """Return zeros except for one element, in the same place of all tensors of a shape. A
+    program that leaves out a part of a sum, and scales the rest, returns too much here or
+    nothing. In a short float the mean of any half of the elements is right on all inputs with
+    similar elements."""
     places: dict[torch.Size, int] = {}
 
     def changed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -141,7 +147,7 @@ def one_alone(base: InputSet, generator: torch.Generator) -> InputSet:
 
 
 def with_nan(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Drawn values, and a few that are none."""
+    """Return drawn values with a few NaN."""
     return put_anywhere(tensor, math.nan, generator)
 
 
@@ -149,13 +155,13 @@ def put_anywhere(tensor: torch.Tensor, value: float, generator: torch.Generator)
     count = tensor.numel()
     is_odd = torch.zeros(count, dtype=torch.bool, device=tensor.device)
     is_odd[torch.randint(0, count, (NUM_ODD,), generator=generator, device=tensor.device)] = True
-    changed = tensor.clone()  # laid out as it is, which `where` and `masked_fill` do not promise
+    changed = tensor.clone()  # in its own layout, which `where` and `masked_fill` do not promise
     changed[is_odd.reshape(tensor.shape)] = value
     return changed
 
 
 def uneven(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG001
-    """Rows of very different sizes, so that statistics of one row do not fit the next."""
+    """Return rows of very different sizes, so that statistics of one row do not fit the next."""
     if tensor.dim() == 0:
         return tensor.clone()
     rows = torch.arange(tensor.shape[0], device=tensor.device)
@@ -164,12 +170,12 @@ def uneven(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  #
 
 
 def zeros_and_ones(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Values that every precision holds exactly: what is off then is not rounding."""
+    """Return values that every precision holds exactly. A difference is then not rounding."""
     return torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device)
 
 
 def tail_only(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG001
-    """All that is not zero is at the end of the last dimension, where a cut loop never looks."""
+    """Return zeros except at the end of the last dimension, which a shortened loop never reads."""
     if tensor.dim() == 0:
         return tensor.clone()
     start = tensor.shape[-1] - max(1, tensor.shape[-1] // 16)
@@ -179,7 +185,7 @@ def tail_only(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def another_batch(base: InputSet) -> InputSet | None:
-    """The same with fewer rows, where all tensors have as many."""
+    """Return the same set with fewer rows, where all tensors have as many."""
     sizes = {t.shape[0] if t.dim() else 0 for t in base.tensors}
     if len(sizes) != 1 or min(sizes) < 2:
         return None

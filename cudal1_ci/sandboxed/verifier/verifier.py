@@ -1,15 +1,15 @@
-"""The judge: holds what a candidate must not know, and says what it is worth.
+"""Hold what a candidate must not know, and decide what it is worth.
 
-It never loads user code. Requests (wire/verifier.py) come from the host, one at a time.
+The verifier never loads user code. Requests (wire/verifier.py) come from the host, one at a time.
 
-Each reply says besides what of the time was `spent` on runners (wait_times.py). A request with a
-`turn` names the device that this process is to hold beside others meanwhile, and to let go while
-somebody times (giving_way.py); without one the host holds it.
+Each reply also reports the time `spent` on runners (wait_times.py). A request with a `turn` names a
+device. This process shares it with others meanwhile, and releases it while another process times
+(giving_way.py). Without a `turn` the host holds the device.
 
-What it believes of a runner: nothing about time (its own clock counts) and nothing about values
-(it reads them from shared memory). What a runner says of structure, aliasing and settings is
-believed only to its disadvantage; a candidate that forges it is for the sandbox and the static
-rules to stop.
+The verifier believes nothing of a runner about time (its own clock counts) or about values (it
+reads them from shared memory). It believes a runner's reports of structure, aliasing and settings
+only to the runner's disadvantage. The sandbox and the static rules must stop a candidate that
+forges them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from .stream_order import UNORDERED
 
 Repetition = Repeated | Convicted | Interrupted
 SPARE_S = 30.0
-"""Of learning a reference: beyond it no further workload of the problem is taken up."""
+"""Seconds for learning a reference. Beyond it no further workload of the problem is taken up."""
 
 
 def main(
@@ -87,7 +87,7 @@ def main(
     process: subprocess.Popen[bytes],
     template_channel: Channel,
 ) -> None:
-    """Answer the host until it hangs up. `process` is that of the template."""
+    """Answer the host until it hangs up. `process` is the template's."""
     torch.set_num_threads(1)
     limit_bytes = available_memory_bytes()
     here = accelerator(device)
@@ -120,8 +120,8 @@ def main(
 
 @contextlib.contextmanager
 def taking_turns(template: Template, name: str | None, channel: Channel) -> Iterator[None]:
-    """Hold the device of that name beside others, and let it go while somebody times; no name is
-    none that this process holds."""
+    """Share the device of that name with others, and release it while another process times.
+    Without a name this process holds none."""
     if name is None:
         yield
         return
@@ -134,7 +134,7 @@ def taking_turns(template: Template, name: str | None, channel: Channel) -> Iter
 
 
 class Judge:
-    """The problem at hand, what is known of its reference, and the candidate at hand."""
+    """The current problem, what is known of its reference, and the current candidate."""
 
     def __init__(self, num_threads: int, accelerator: Accelerator, template: Template):
         self.num_threads = num_threads
@@ -143,14 +143,14 @@ class Judge:
         self.crews = Crews(template)
         self.kept = Kept(template)
         self.keeps = False
-        """Whether the candidate at hand is timed by processes that are kept."""
+        """Whether the current candidate is timed by kept processes."""
         self.cores = sorted(os.sched_getaffinity(0))
         self.is_open = False
         self.cases: dict[str, Case] = {}
         self.at_hand: dict[str, Case] = {}
-        """Those under which the candidate at hand was examined."""
+        """Cases under which the current candidate was examined."""
         self.drawn: dict[str, Case] = {}
-        """With weights that constructors draw, once they are asked for."""
+        """With weights that constructors draw, once they are needed."""
         self.problem: Problem | None = None
         self.weights = "checkpoint"
         self.precision = "strict"
@@ -159,17 +159,18 @@ class Judge:
         self.candidate: Program | None = None
         self.slots: dict[str, Sequence[OutputSlot]] = {}
         self.num_calls: dict[str, int] = {}
-        """In a timed batch of the candidate at hand, by workload, from its first repetition on."""
+        """Calls in a timed batch of the current candidate, by workload, from its first
+        repetition on."""
         self.tight: set[str] = set()
         """Workloads under which a repetition of it has run out of memory."""
         self.rows: dict[str, tuple[KernelTime, ...]] = {}
-        """What ran in a call of it, by workload, where that is known."""
-        # Not from the seed that is configured: who can guess the inputs of timed calls can have
+        """The profile of a call of it, by workload, where that is known."""
+        # Not from the configured seed: a program that guesses the inputs of timed calls can have
         # computed them before.
         self.rng = random.SystemRandom()
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked."""
+        """Answer a request."""
         match request:
             case Describe():
                 return self.describe()
@@ -187,7 +188,7 @@ class Judge:
                 return self.demand(request.workload)
 
     def describe(self) -> Described:
-        """What is measured on."""
+        """Describe what is measured on."""
         return Described(
             hardware=self.accelerator.describe(),
             architecture=architecture_of(self.accelerator.kind),
@@ -196,7 +197,7 @@ class Judge:
         )
 
     def check(self, request: Check) -> Verified:
-        """Learn the reference; the verdict is `passed` when it can be judged against."""
+        """Learn the reference; the verdict is `passed` when candidates can be compared with it."""
         self.dismiss()
         if request.cores is not None:
             os.sched_setaffinity(0, request.cores)
@@ -217,8 +218,8 @@ class Judge:
             self.cases, self.findings = known
             return passed(self.findings)
         started_s = time.monotonic()
-        # What other candidates were timed beside, and its memory, would be let go in the midst of
-        # it: after it was settled how much there is.
+        # Processes that other candidates were timed with, and their memory, would be released
+        # during it, after the amount of memory was settled.
         self.kept.close()
         try:
             self.findings = self.learn(request.problem, request.seed, request.keeps)
@@ -234,7 +235,7 @@ class Judge:
         return passed(self.findings)
 
     def learn(self, problem: Problem, seed: int, keeps: bool = False) -> list[Finding]:
-        """The cases of the problem at hand, and what there is to say of them. Raises Rejected."""
+        """Return the cases of the current problem, and the findings on them. Raises Rejected."""
         # Of several workloads each would end the processes of the one before.
         hold = self.kept.keep if keeps and len(problem.workloads) == 1 else None
         findings: list[Finding] = []
@@ -264,9 +265,9 @@ class Judge:
     def examine(
         self, program: Program, profiled: str | None = None, keeps: bool = False
     ) -> Verified:
-        """Correctness of a candidate on every workload that was taken up. Under the workload
-        `profiled` its kernels are looked at meanwhile, which it does not ask that `keeps` the
-        processes to time them: a profiler that has been in one slows down its launches."""
+        """Verify a candidate on every workload that was taken up. Its kernels are profiled
+        meanwhile under the workload `profiled`. A request that `keeps` the processes for timing
+        does not profile: a profiler slows down later launches in its process."""
         assert not (keeps and profiled)
         self.dismiss()
         self.keeps = keeps
@@ -290,9 +291,9 @@ class Judge:
         return passed(findings, abs_error, rel_error)
 
     def examine_one(self, case: Case, program: Program, *, profiles: bool) -> tuple[Case, Examined]:
-        """What is known of a candidate that is right, and the case under which it is. With
-        `weights` "seed" one whose state_dict differs is compared with the reference under the
-        weights that both draw, as KernelBench does. Raises Rejected."""
+        """Return what is known of a candidate that is right, and the case under which it is.
+        With `weights` "seed" a candidate whose state_dict differs is compared with the reference
+        under the weights that both draw, as in KernelBench. Raises Rejected."""
         hold = self.kept.hold if self.keeps else None
         try:
             found = examine(case, self.template, program, self.limits, profiles=profiles, hold=hold)
@@ -325,14 +326,14 @@ class Judge:
             if is_of_values and rejected.finding.rule != UNORDERED:
                 raise differs from rejected
             raise
-        words = f"{differs}; judged with the weights that both draw under one seed"
+        words = f"{differs}; verified with the weights that both draw under one seed"
         found.findings.append(Finding(rule="state.keys", message=words))
         return self.drawn[case.name], found
 
     def repeat(self, workload: str, clock: Clock) -> Repetition | LeftOut:
-        """Times of one repetition, or the verdict that they led to. One that ran out of memory
-        before its rounds counted is made again by new processes, with as little of it as there can
-        be: later nobody has a second try."""
+        """Return times of one repetition, or the verdict that they led to. A repetition that ran
+        out of memory before its rounds counted is made again by new processes, with as little
+        memory as possible. Later there is no second try."""
         if workload not in self.at_hand:
             return LeftOut()
         cores = self.turns(clock.gpu_index)
@@ -353,7 +354,8 @@ class Judge:
         return repeated()
 
     def repeat_once(self, workload: str, cores: list[int] | None, clock: Clock) -> Repetition:
-        """See `repeat`. Raises what a lack of memory of the judge's own raises."""
+        """Run one repetition, as `repeat` does. Raises what a lack of memory of the verifier's
+        own raises."""
         assert self.candidate is not None
         case, is_tight = self.at_hand[workload], workload in self.tight
         config = ClockConfig(
@@ -384,23 +386,24 @@ class Judge:
         return Repeated(times=times, suspicion=suspicion)
 
     def leave(self, goes_on: bool) -> Dismissed:
-        """The device, to others: end what was started for launches that are not to come, the
-        candidate too unless it `goes_on`, and keep no more memory than a judge may beside them."""
+        """Release the device to others. End what was started for repetitions that will not come,
+        and the candidate too unless it `goes_on`. Keep no more memory than a verifier may while
+        it shares."""
         self.crews.dismiss()
         if not goes_on:
             self.kept.dismiss()
-        # To ask for it gives back what this process has cached.
+        # The query also releases what this process has cached.
         self.kept.let_go(self.accelerator)
         return Dismissed()
 
     def dismiss(self) -> None:
-        """End what was started for repetitions that are not to come."""
+        """End what was started for repetitions that will not come."""
         self.crews.dismiss()
         self.kept.dismiss()
 
     def turns(self, gpu_index: int | None) -> list[int] | None:
-        """Cores for the runners of a launch on a GPU, and none of them for this process any more;
-        None where there are too few."""
+        """Return cores for the runners of a repetition on a GPU, which this process no longer
+        uses; None where there are too few."""
         if gpu_index is None:
             return None
         found = cores_of_turns(self.cores, self.num_threads, gpu_index)
@@ -411,8 +414,8 @@ class Judge:
         return cores
 
     def without_memory(self, request: Request, error: Exception) -> Reply:
-        """The answer when the judge itself found no memory on the device. Raises the error when it
-        is another one."""
+        """Return the answer when the verifier itself found no memory on the device. Raises the
+        error when it is another one."""
         if isinstance(request, Describe | Dismiss):
             raise error
         rejected = self.lack_of_memory(error)
@@ -426,19 +429,20 @@ class Judge:
         return Verified(verdict=verdict_of(rejected))
 
     def lack_of_memory(self, error: Exception) -> Rejected:
-        """The judge itself found no memory on the device, which says nothing of any program. What
-        it can do without is given back. Raises the error when it is another one."""
+        """Return the verdict when the verifier itself found no memory on the device, which gives
+        no information on any program. Memory that it can do without is released. Raises the
+        error when it is another one."""
         if "out of memory" not in str(error):
             raise error
         self.known.clear()
         self.kept.close()
         torch.cuda.empty_cache()
-        message = f"the device has too little memory for the judge: {str(error)[:300]}"
+        message = f"the device has too little memory for the verifier: {str(error)[:300]}"
         return Rejected("inconclusive", "memory.device", message)
 
     def profile(self, workload: str, is_candidate: bool) -> Profiled | Failed | LeftOut:
-        """Kernels or operators of a call of the reference, or of the candidate at hand, after
-        which no process of it is there to be timed."""
+        """Return kernels or operators of a call of the reference, or of the current candidate,
+        which then has no process left to be timed."""
         case = (self.at_hand if is_candidate else self.cases).get(workload)
         if case is None:
             return LeftOut()
@@ -456,7 +460,7 @@ class Judge:
             return Failed(why=str(failure))
 
     def demand(self, workload: str) -> Counted | Failed | LeftOut:
-        """Bytes and operations of a call of the reference."""
+        """Return bytes and operations of a call of the reference."""
         case = self.cases.get(workload)
         if case is None:
             return LeftOut()
@@ -471,7 +475,7 @@ def passed(
     max_abs_error: float | None = None,
     max_rel_error: float | None = None,
 ) -> Verified:
-    """What is said of a program that is right."""
+    """Return the verdict on a program that is right."""
     return Verified(
         verdict=Verdict(
             status="passed",
@@ -483,8 +487,8 @@ def passed(
 
 
 def lacks_memory(reply: Repetition) -> bool:
-    """Whether a repetition ended for want of memory, by an error that says so: who died has not
-    said why, and may have been killed by the candidate."""
+    """Return whether a repetition ended for lack of memory, by an error that says so. A dead
+    process gives no reason, and the candidate may have killed it."""
     return not isinstance(reply, Repeated) and any(
         one.rule in ("memory.device", "memory.exhausted")
         or (one.rule == "reference.raised" and says_out_of_memory(one.message))
@@ -493,7 +497,8 @@ def lacks_memory(reply: Repetition) -> bool:
 
 
 def contradicted(claim_us: float, span_us: float) -> Rejected:
-    """A candidate whose own clock and the judge's contradict each other."""
+    """Return the verdict on a candidate whose own clock and the verifier's contradict each
+    other."""
     return Rejected(
         "reward_hack",
         "timing.reconciliation",

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor to be drawn."""
+    """A tensor that the verifier draws."""
 
     type: ClassVar[str] = "tensor"
     shape: tuple[int, ...]
@@ -24,7 +24,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlace:
-    """A tensor that lies in shared memory, by its number among those of the call."""
+    """A tensor in shared memory, by its number among those of the call."""
 
     type: ClassVar[str] = "place"
     index: int
@@ -48,7 +48,7 @@ class Symbol:
 
 @dataclass(frozen=True, kw_only=True)
 class Items:
-    """`list`, `tuple`, `set`, or the import path of a class of such, and what is in it."""
+    """`list`, `tuple`, `set`, or the import path of such a class, and its items."""
 
     type: ClassVar[str] = "items"
     items: tuple[Argument, ...] = ()
@@ -97,12 +97,12 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Pickled:
-    """Arguments that such a function has returned, in a runner: base64 of a pickle that only
-    runners open, with places for its tensors. Of many calls that differ in it `data` is None."""
+    """Arguments that such a function has returned, in a runner: base64 of a pickle with places
+    for its tensors. Only runners open it. Of many calls whose pickles differ `data` is None."""
 
     type: ClassVar[str] = "pickled"
     data: str | None = None
 
 
 GivenCall = Call | Pickled
-"""What a runner builds arguments from."""
+"""The arguments that a runner builds."""

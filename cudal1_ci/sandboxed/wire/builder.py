@@ -1,4 +1,4 @@
-"""What the host asks of a builder, and what a builder answers."""
+"""Define what the host requests of a builder, and what a builder answers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from .verifier import Store
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """It was done, or begun."""
+    """The request was carried out, or started."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """Whether what is built here can be found by the verifier, and how many are built at once."""
+    """Ready to build: whether the verifier can find the builds, and how many run at the same
+    time."""
 
     is_kept: bool
     num_at_once: int
@@ -26,7 +27,7 @@ class Opened:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A build that has ended; the verdict is the compiler's, on a text that does not compile."""
+    """A build that has ended. The verdict is the compiler's, on a text that does not compile."""
 
     number: int
     verdict: Verdict | None = None
@@ -62,7 +63,7 @@ class Begin(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class Cancel(Asks[Done]):
-    """End a build. `Poll` says when it has ended."""
+    """End a build. `Poll` reports when it has ended."""
 
     op: ClassVar[str] = "cancel"
     number: int
@@ -70,7 +71,7 @@ class Cancel(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class Poll(Asks[Polled]):
-    """Say which builds have ended; the first is waited for."""
+    """Report which builds have ended, after a wait for the first."""
 
     op: ClassVar[str] = "poll"
     wait_s: float

@@ -1,8 +1,8 @@
-"""Length-prefixed JSON over a Unix socket, with file descriptors.
+"""Send length-prefixed JSON over a Unix socket, with file descriptors.
 
-Both ends of every wall: host and worker, verifier and runner. Knows nothing of what is said beyond
-its form (codec.py). A peer's stdout is never a channel, and a peer may be hostile: the length is
-capped, and what is not the message that was expected raises a ProtocolError.
+The channel serves both ends of every wall: host and worker, verifier and runner. It knows only the
+form of messages (codec.py). A peer's stdout is never a channel, and a peer may be hostile. The
+length is capped, and any other message than the expected one raises a ProtocolError.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Channel:
     def __init__(self, end: socket.socket, most_bytes: int = MAX_MESSAGE_BYTES):
         self.end = end
         self.most_bytes = most_bytes
-        """Of a message that comes."""
+        """Most bytes of an incoming message."""
 
     def send(self, message: Any, fds: Sequence[int] = (), timeout_s: float | None = None) -> None:
         """Send a message, as `send_body` does."""
@@ -47,7 +47,7 @@ class Channel:
     def send_body(
         self, body: bytes, fds: Sequence[int] = (), timeout_s: float | None = None
     ) -> None:
-        """Send what was encoded before.
+        """Send an encoded message.
 
         Raises:
             ChannelClosed: The peer is gone.
@@ -83,13 +83,14 @@ class Channel:
     def receive_body(
         self, timeout_s: float | None = None, spin_s: float = 0.0, doze_s: float = 0.0
     ) -> tuple[bytes, list[int]]:
-        """Return the next message undecoded. For `spin_s` seconds, after `doze_s` in which it is
-        not expected, the process looks for it without a pause: one that sleeps takes some ten
-        microseconds to wake up, and not always as many.
+        """Return the next message undecoded.
+
+        For `doze_s` seconds no message is expected. For `spin_s` seconds after that the process
+        waits busily: a sleeping one takes some ten microseconds to wake up, and not always as many.
 
         Raises:
             ChannelClosed: The peer ended, or announced too much.
-            ChannelTimeout: Nothing whole came within `timeout_s` seconds.
+            ChannelTimeout: No complete message came within `timeout_s` seconds.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if spin_s:
@@ -108,11 +109,11 @@ class Channel:
         return body, fds
 
     def has_more(self, timeout_s: float) -> bool:
-        """Whether something has come, or comes within that time; the peer's end is something."""
+        """Return whether data or the peer's end has come, or comes within that time."""
         return bool(select.select([self.end], [], [], timeout_s)[0])
 
     def _spin(self, doze_s: float, spin_s: float) -> None:
-        """Return when something has come, at the latest after some time."""
+        """Wait until data has come, at most for both times."""
         until_s = time.monotonic() + doze_s + spin_s
         self.end.settimeout(doze_s)
         while time.monotonic() < until_s:
@@ -122,7 +123,7 @@ class Channel:
                 self.end.settimeout(0.0)
                 continue
             except OSError:
-                pass  # the read that follows says so
+                pass  # the read that follows reports it
             return
 
     def close(self) -> None:

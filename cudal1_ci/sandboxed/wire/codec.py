@@ -4,11 +4,11 @@
     decode(Form(Request), body)      # Batch(seed=3)
 
 A peer may be hostile. What arrives has exactly the fields of its class, each of exactly the type
-that the class states; a class may refuse values in `__post_init__` by a ValueError. Whatever else
-comes is a ProtocolError that names message, field, what was expected and what came.
+that the class states. A class may refuse values in `__post_init__` by a ValueError. Anything else
+is a ProtocolError that names message, field, expected and received value.
 
-A class with a class variable `op` or `type` is told from others by it. Of a union of classes one
-may be without. Types that a field may have: bool, int, float (an int is taken for one), str, None,
+A class variable `op` or `type` distinguishes a class from others. Of a union of classes one may be
+without. Types that a field may have: bool, int, float (an int is taken for one), str, None,
 Literal, tuple, dict with str keys, such classes, unions of these, and each of them with bounds
 (`Within`, `AtMost`) in an Annotated.
 """
@@ -27,7 +27,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 T = TypeVar("T")
 Reply = TypeVar("Reply")
 Read = Callable[[Any], Any]
-"""Checks a JSON value and returns what it stands for. Raises Misfit."""
+"""Checks a JSON value and returns the decoded one. Raises Misfit."""
 
 TAGS = ("op", "type")
 MAX_SHOWN_CHARS = 80
@@ -36,7 +36,7 @@ SHORT.maxstring = SHORT.maxother = MAX_SHOWN_CHARS
 
 
 class ProtocolError(Exception):
-    """What came is not the message that was expected."""
+    """The received message is not the expected one."""
 
     def __init__(self, message: str, field: str, expected: str, got: str):
         super().__init__(f"{message}{field and f'.{field}'}: expected {expected}, got {got}")
@@ -48,7 +48,7 @@ class ProtocolError(Exception):
 
 
 class Misfit(Exception):
-    """A value that does not fit, on its way up to where the name of its field is known."""
+    """A value that does not fit. It is passed up to where the name of its field is known."""
 
     def __init__(self, expected: str, got: Any):
         super().__init__(expected)
@@ -56,16 +56,17 @@ class Misfit(Exception):
         self.got = got
         self.path: list[str | int] = []
         self.message: str | None = None
-        """Of a union the class that it was taken for; the outermost one stays."""
+        """Class that a value of a union was taken for; the outermost one stays."""
 
     def within(self, step: str | int) -> Misfit:
-        """The same of what holds the value under this name or number."""
+        """Return the same misfit, with the name or number under which a container holds the
+        value."""
         self.path.insert(0, step)
         return self
 
 
 class Nothing:
-    """Stands for a field that did not come."""
+    """Mark a field that did not come."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -76,7 +77,7 @@ NOTHING = Nothing()
 
 @dataclasses.dataclass(frozen=True)
 class Within:
-    """Bounds of a number, both inclusive. NaN lies in none."""
+    """Bounds of a number, both inclusive. NaN is never within them."""
 
     low: float
     high: float
@@ -96,7 +97,7 @@ class Asks(Generic[Reply]):
 
 
 class Form(Generic[T]):
-    """What a message may be: a class, or a union of classes."""
+    """The form of a message: a class, or a union of classes."""
 
     def __init__(self, of: Any):
         self.of = of
@@ -108,7 +109,7 @@ class Form(Generic[T]):
 
 
 def encode(message: Any) -> bytes:
-    """JSON of a message."""
+    """Return a message as JSON."""
     return ENCODER.encode(message).encode()
 
 
@@ -124,7 +125,7 @@ ENCODER = json.JSONEncoder(default=fields_of)
 
 @functools.cache
 def layout(kind: type) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Tag and names of the fields of a dataclass."""
+    """Return tag and names of the fields of a dataclass."""
     if not dataclasses.is_dataclass(kind):
         raise TypeError(f"a {kind.__name__} cannot be sent")
     tag = tag_of(kind)
@@ -132,7 +133,7 @@ def layout(kind: type) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def tag_of(kind: type) -> tuple[str, str] | None:
-    """Name and value of what tells a class from others."""
+    """Return name and value of the tag that distinguishes a class from others."""
     for name in TAGS:
         value = getattr(kind, name, None)
         if isinstance(value, str) and name not in {one.name for one in dataclasses.fields(kind)}:
@@ -180,7 +181,7 @@ def answers_or(request: Asks[Any], *others: Any) -> Form[Any]:
 
 @functools.cache
 def form_of_answers(request: Any, others: tuple[Any, ...]) -> Form[Any]:
-    """The same of a request's class."""
+    """Return the form of the answers to a request's class."""
     for base in getattr(request, "__orig_bases__", ()):
         origin = typing.get_origin(base)
         if isinstance(origin, type) and issubclass(origin, Asks):
@@ -315,7 +316,8 @@ def bounded(read_one: Read, bounds: tuple[Any, ...]) -> Read:
 
 
 def any_of(kinds: tuple[Any, ...]) -> Read:
-    """Of classes the one with the tag, or the one without; of others the first that takes it."""
+    """Return what reads a union: the class with the tag, or the one without; of other types the
+    first that accepts the value."""
     tagged: dict[tuple[str, str], Read] = {}
     bare: list[Read] = []
     bare_names: list[str] = []
@@ -361,7 +363,7 @@ def any_of(kinds: tuple[Any, ...]) -> Read:
 
 
 def as_one(kind: type) -> Read:
-    """A class of a union."""
+    """Read a class of a union."""
     read_it = reader(kind)
 
     def read(value: Any) -> Any:
@@ -375,7 +377,7 @@ def as_one(kind: type) -> Read:
 
 
 def message_of(kind: type) -> Read:
-    """An object with exactly the fields of a class."""
+    """Read an object with exactly the fields of a class."""
     tag = tag_of(kind)
     tag_name, tag_value = tag or ("", "")
     names: frozenset[str] = frozenset()
@@ -407,13 +409,13 @@ def message_of(kind: type) -> Read:
 
 
 def reads_of(kind: type) -> list[tuple[str, Read]]:
-    """What checks each field of a class."""
+    """Return what checks each field of a class."""
     hints = typing.get_type_hints(kind, include_extras=True)
     return [(name, reader(hints[name])) for name in layout(kind)[1]]
 
 
 def not_its_fields(names: frozenset[str], given: dict[str, Any]) -> Misfit:
-    """What is missing, or is there and unknown."""
+    """Return the message on missing or unknown fields."""
     for name in sorted(names - given.keys()):
         return Misfit("it to be there", NOTHING).within(name)
     name = min(given.keys() - names)
@@ -422,7 +424,7 @@ def not_its_fields(names: frozenset[str], given: dict[str, Any]) -> Misfit:
 
 
 def name_of(kind: Any) -> str:
-    """A type in words."""
+    """Return a type in words."""
     if typing.get_origin(kind) is Annotated:
         return name_of(typing.get_args(kind)[0])
     if isinstance(kind, type) and not typing.get_args(kind):
@@ -433,5 +435,5 @@ def name_of(kind: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value of a message, cut."""
+    """Return a value of a message, shortened."""
     return SHORT.repr(value)[: 2 * MAX_SHOWN_CHARS]

@@ -1,7 +1,7 @@
-"""What a verifier asks of a runner, and what a runner may answer.
+"""Define what a verifier requests of a runner, and what a runner may answer.
 
-A runner is hostile: bounds are those within which the verifier can compute with an answer. Names of
-dtypes are held against torch's where torch is (forkserver/handles.py).
+A runner is hostile. The verifier can compute with any answer within the bounds. Names of dtypes are
+compared with torch's where torch is (forkserver/handles.py).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class Answer:
     """Base of what a runner answers."""
 
     def slots_said(self) -> Iterable[Slot]:
-        """All that it describes of tensors."""
+        """Return all tensor descriptions of the answer."""
         return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done(Answer):
-    """It was done."""
+    """The request was carried out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raised:
-    """What a program, or the runner itself, raised."""
+    """An exception of a program, or of the runner itself."""
 
     op: ClassVar[str] = "raised"
     kind: Text
@@ -80,7 +80,7 @@ class MadeCall:
 
 @dataclass(frozen=True, kw_only=True)
 class MadeCalls(Answer):
-    """One for each seed."""
+    """The calls of all seeds."""
 
     calls: tuple[MadeCall, ...]
 
@@ -90,19 +90,19 @@ class MadeCalls(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Called:
-    """What a call returned: its tensors (in train mode with gradients and state behind them), and
-    all else as text."""
+    """Results of a call: its tensors (in train mode followed by gradients and state), and all
+    else as text."""
 
     structure: Text
     types: tuple[Text, ...]
     aliases: tuple[tuple[int, ...], ...]
-    """Of each output, numbers of the inputs whose memory it shares."""
+    """Numbers of the inputs whose memory each output shares."""
     shares: tuple[tuple[str, ...], ...]
     used_rng: bool
     seeded: bool
     slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
     num_leaves: int
-    """Of the slots, those that were returned."""
+    """Number of slots that were returned."""
 
     def __post_init__(self) -> None:
         need(0 <= self.num_leaves <= len(self.slots), "num_leaves within the slots")
@@ -112,7 +112,7 @@ class Called:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Of the process, after calls."""
+    """Settings of the process after calls."""
 
     default_dtype: Text
     grad_enabled: bool
@@ -136,7 +136,7 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class CalledAll(Answer):
-    """What some calls returned, and the settings after them."""
+    """Results of some calls, and the settings after them."""
 
     calls: tuple[Called, ...]
     flags: Settings
@@ -147,14 +147,14 @@ class CalledAll(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class CachedBytes(Answer):
-    """Of the device's memory, what the process has taken for its own tensors."""
+    """Device memory that the process has taken for its own tensors."""
 
     num_bytes: Count
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Answer):
-    """What a runner says of its own time: until its work was done, and until its last call had
+    """A runner's measure of its own time: until its work was done, and until its last call
     returned."""
 
     claim_us: Microseconds
@@ -186,14 +186,14 @@ class Left(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled(Answer):
-    """Where the time of calls went, the longest first."""
+    """Profile of calls, the longest first."""
 
     rows: Annotated[tuple[KernelTime, ...], AtMost(MAX_ROWS)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Answer):
-    """What a call asks of the device."""
+    """Demand of a call on the device."""
 
     demand: Demand
 
@@ -268,8 +268,7 @@ class Map(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class LaidSet:
-    """Where the tensors of an input set lie, and the gradients that its backward pass starts
-    from."""
+    """The places of an input set's tensors, and of the initial gradients of its backward pass."""
 
     slots: tuple[Slot, ...]
     data: str | None
@@ -288,7 +287,7 @@ class Prepare(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class ListImported(Asks[Imported]):
-    """Say which modules were imported since the program was loaded."""
+    """Report which modules were imported since the program was loaded."""
 
     op: ClassVar[str] = "imported"
 
@@ -330,7 +329,7 @@ class Collect(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class LayOut(Asks[Done]):
-    """Say where the outputs of the calls of a batch may have to go."""
+    """Set the possible places of the outputs of a batch's calls."""
 
     op: ClassVar[str] = "lay_out"
     slots: tuple[tuple[OutputSlot, ...], ...]
@@ -342,14 +341,14 @@ class LayOut(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class AskCached(Asks[CachedBytes]):
-    """Say how much of the device's memory is taken for the program's own tensors."""
+    """Report how much device memory is taken for the program's own tensors."""
 
     op: ClassVar[str] = "cached"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LetGo(Asks[Done]):
-    """Give up segments, by their names, and what is cached."""
+    """Release segments, by their names, and cached memory."""
 
     op: ClassVar[str] = "let_go"
     segments: tuple[str, ...]
@@ -357,7 +356,7 @@ class LetGo(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class Arrange(Asks[Done]):
-    """Say which sets the next batch calls, in which order."""
+    """Set which sets the next batch calls, in which order."""
 
     op: ClassVar[str] = "arrange"
     sets: tuple[int, ...]
@@ -365,7 +364,7 @@ class Arrange(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class StandBy(Asks[Done]):
-    """Look for the next request without a pause, for so long."""
+    """Wait busily for the next request, up to a time."""
 
     op: ClassVar[str] = "stand_by"
     spin_s: float
@@ -404,28 +403,28 @@ class Deliver(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class Aftermath(Asks[Remains]):
-    """Say what the calls of the last batch left."""
+    """Report what the calls of the last batch left."""
 
     op: ClassVar[str] = "aftermath"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskLeft(Asks[Left]):
-    """Say what became of the outputs' memory and of functions."""
+    """Report shared output memory and replaced functions."""
 
     op: ClassVar[str] = "left"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settle(Asks[Done]):
-    """Forget outputs and gradients, and collect garbage."""
+    """Drop outputs and gradients, and collect garbage."""
 
     op: ClassVar[str] = "settle"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Asks[Profiled]):
-    """Look at where the time of calls on the input sets goes."""
+    """Profile calls on the input sets."""
 
     op: ClassVar[str] = "profile"
     sets: tuple[int, ...]
@@ -433,7 +432,7 @@ class Profile(Asks[Profiled]):
 
 @dataclass(frozen=True, kw_only=True)
 class CountDemand(Asks[Counted]):
-    """Count what a call on an input set asks of the device."""
+    """Count what a call on an input set demands of the device."""
 
     op: ClassVar[str] = "demand"
     number: int
@@ -441,7 +440,7 @@ class CountDemand(Asks[Counted]):
 
 @dataclass(frozen=True, kw_only=True)
 class Reach(Asks[Reached]):
-    """Say what gradients reach from a call on an input set."""
+    """Report what gradients reach from a call on an input set."""
 
     op: ClassVar[str] = "reached"
     number: int

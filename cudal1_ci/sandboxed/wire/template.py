@@ -1,4 +1,4 @@
-"""What a verifier or a builder asks of the warm process that runners are forked from."""
+"""Define what a verifier or a builder requests of the warm process that runners are forked from."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .codec import Asks, Form
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """It was done."""
+    """The request was carried out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """The first that it says: the layers of the sandbox, True, or the version of an interface, or
-    why the kernel refused it."""
+    """The first message: by layer of the sandbox True, the version of an interface, or why the
+    kernel refused it."""
 
     sandbox: dict[str, bool | int | str]
 
@@ -31,7 +31,7 @@ class Forked:
 
 @dataclass(frozen=True, kw_only=True)
 class NotForked:
-    """Why there is no runner."""
+    """The reason why there is no runner."""
 
     op: ClassVar[str] = "not_forked"
     why: str
@@ -39,28 +39,28 @@ class NotForked:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenGpu:
-    """Whether a runner can have one GPU alone, or why not."""
+    """Result of the test of whether a runner can have only one GPU."""
 
     seen: bool | str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Warmed:
-    """How many modules were imported."""
+    """Number of imported modules."""
 
     num_imported: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reaped:
-    """How a runner ended, as `wait` says it."""
+    """A runner's end, as `wait` reports it."""
 
     status: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForkSettings:
-    """What is the same for all runners that are forked at a time."""
+    """Settings of all runners that are forked at a time."""
 
     memory_bytes: int | None
     cores: tuple[int, ...] | None
@@ -84,7 +84,7 @@ class Fork(Asks[Forked | NotForked]):
 
 @dataclass(frozen=True, kw_only=True)
 class Branch(Asks[Done]):
-    """Begin another process like this one, which answers over the descriptor that comes along."""
+    """Start another process like this one, which answers over the descriptor that comes along."""
 
     op: ClassVar[str] = "branch"
 

@@ -1,4 +1,4 @@
-"""Say where in shared memory a tensor lies."""
+"""Describe where in shared memory a tensor is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Sizes = Annotated[tuple[Count, ...], AtMost(MAX_DIMENSIONS)]
 
 
 def need(holds: bool, what: str) -> None:
-    """Raises ValueError."""
+    """Raise ValueError unless a condition holds."""
     if not holds:
         raise ValueError(what)
 
@@ -53,9 +53,9 @@ class OutputSlot(Slot):
     """A tensor that a call returned, or left."""
 
     device: Name
-    """Type of the device that it lies on."""
+    """Type of the tensor's device."""
     own_stride: Sizes
-    """Its own, where its place has others."""
+    """The output's own strides, where its place has others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +63,7 @@ class OutputSlot(Slot):
 
 
 def check_extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """Raises ValueError for strides that do not fit a shape, and for sizes that no memory has."""
+    """Raise ValueError for strides that do not fit a shape, and for sizes that no memory has."""
     need(len(shape) == len(stride), f"as many strides as dimensions, {len(shape)}")
     extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True) if n)
     limit = f"at most {MAX_ELEMENTS} elements"
@@ -71,5 +71,5 @@ def check_extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
 
 
 def bare(slot: Slot) -> Slot:
-    """Dtype, shape, strides and place alone."""
+    """Return only dtype, shape, strides and place."""
     return Slot(dtype=slot.dtype, shape=slot.shape, stride=slot.stride, offset=slot.offset)

@@ -1,4 +1,4 @@
-"""Say what was found of a program, as `cudal1_ci.records.evaluation` does."""
+"""Describe what was found of a program, as `cudal1_ci.records.evaluation` does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_US = 1e12
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something seen, with the rule's name."""
+    """An observation, with the rule's name."""
 
     rule: str
     message: str
@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Is a candidate the same function, honestly computed?"""
+    """A decision whether a candidate is the same function, honestly computed."""
 
     status: Status
     findings: tuple[Finding, ...] = ()
@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTime:
-    """A kernel, or on a CPU an operator, of a call: how often it ran and how long in all."""
+    """A kernel, or on a CPU an operator, of a call: how often it ran and for how long in total."""
 
     name: Name
     num_calls: Annotated[int, Within(1, 2**40 - 1)]
@@ -59,7 +59,7 @@ class KernelTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What a call of a reference asks of any device at the least."""
+    """Least demand of a call of a reference on any device."""
 
     num_bytes: Count
     product_flops: Count

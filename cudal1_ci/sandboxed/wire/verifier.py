@@ -1,4 +1,4 @@
-"""What the host asks of a verifier, and what a verifier answers."""
+"""Define what the host requests of a verifier, and what a verifier answers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Reply:
     """Base of what a verifier answers."""
 
     spent: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Times and seconds that it waited for runners, by what it asked of them."""
+    """Times and seconds that it waited for runners, by request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Before the reply: whether the device is waited for. Such time does not count."""
+    """Sent before the reply: whether the device is waited for. Such time does not count."""
 
     op: ClassVar[str] = "waits"
     is_waiting: bool
@@ -43,18 +43,18 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class Described(Reply):
-    """Where it is verified and timed."""
+    """Describes where candidates are verified and timed."""
 
     hardware: Hardware
     architecture: str | None
-    """That is compiled for."""
+    """Architecture that programs are compiled for."""
     num_threads: int
     sandbox_missing: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified(Reply):
-    """What was found of a reference or of a candidate."""
+    """Findings on a reference or a candidate."""
 
     verdict: Verdict
 
@@ -68,7 +68,7 @@ class LeftOut(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Failed(Reply):
-    """It is not known, and why."""
+    """The answer is not known, with the reason."""
 
     op: ClassVar[str] = "failed"
     why: str
@@ -76,8 +76,8 @@ class Failed(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """Microseconds a call of one repetition, round by round; of the candidate and of the control,
-    which has a reference of its own where memory is short."""
+    """Microseconds a call of one repetition, round by round. The candidate and the control have
+    their own; where memory is short the control has a reference of its own."""
 
     reference_us: tuple[float, ...]
     candidate_us: tuple[float, ...]
@@ -89,7 +89,8 @@ class Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated(Reply):
-    """One repetition. Beside its times the verdict that there is when more of them confirm it."""
+    """A repetition. Besides its times it has the verdict that follows if more repetitions
+    confirm it."""
 
     op: ClassVar[str] = "repeated"
     times: Times
@@ -98,7 +99,7 @@ class Repeated(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Convicted(Reply):
-    """What timing led to."""
+    """The verdict that timing led to."""
 
     op: ClassVar[str] = "convicted"
     verdict: Verdict
@@ -106,7 +107,7 @@ class Convicted(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupted(Reply):
-    """The reference failed in it. The verdict is that which there is when it is not repeated."""
+    """The reference failed in the repetition. The verdict holds when it is not repeated."""
 
     op: ClassVar[str] = "interrupted"
     verdict: Verdict
@@ -114,12 +115,12 @@ class Interrupted(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Dismissed(Reply):
-    """It was done."""
+    """The request was carried out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled(Reply):
-    """Where the time of a call goes, the longest first."""
+    """Profile of a call, the longest first."""
 
     op: ClassVar[str] = "profiled"
     rows: tuple[KernelTime, ...]
@@ -127,7 +128,7 @@ class Profiled(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Counted(Reply):
-    """What a call of the reference asks of the device."""
+    """Demand of a call of the reference on the device."""
 
     op: ClassVar[str] = "counted"
     demand: Demand
@@ -138,23 +139,23 @@ class Counted(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class InTurn(Asks[R]):
-    """Base of requests that make the device work and are not timed."""
+    """Base of requests that use the device without timing."""
 
     turn: str | None = None
-    """Name of the device that the verifier holds beside others, and lets go while somebody times;
-    None where the host holds it."""
+    """Name of the device that the verifier shares with others, and releases while another
+    process times; None where the host holds it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Describe(Asks[Described]):
-    """Say what is measured on."""
+    """Describe what is measured on."""
 
     op: ClassVar[str] = "describe"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """Where what programs build is kept."""
+    """Folder where builds are kept."""
 
     folder: str
     max_bytes: int
@@ -177,18 +178,18 @@ class Check(InTurn[Verified]):
     limits: Limits
     seed: int
     memory_bytes: int | None
-    """Of the device, at the most,"""
+    """Most device memory,"""
     share_bytes: int | None
-    """and while others may work there; None is what is free."""
+    """and while others may use it; None is all free memory."""
     weights: Literal["checkpoint", "seed"]
     precision: str
     store: Store | None
     key: str | None = None
-    """By which the problem is known when it comes again."""
+    """Identifies the problem when it returns."""
     keeps: bool = False
-    """Whether candidates are timed beside processes that it was learned from."""
+    """Whether candidates are timed with processes that the problem was learned from."""
     cores: tuple[int, ...] | None = None
-    """Where a verifier that does not time, and its runners, may be."""
+    """Cores of a verifier that does not time, and of its runners."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,36 +199,36 @@ class Examine(InTurn[Verified]):
     op: ClassVar[str] = "examine"
     program: Program
     profiled: str | None = None
-    """Workload under which its kernels are looked at meanwhile."""
+    """Workload under which its kernels are profiled meanwhile."""
     keeps: bool = False
-    """Whether the process that is examined is timed."""
+    """Whether the examined process is timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """How a repetition is timed."""
+    """Settings for the timing of a repetition."""
 
     batch_us: float
-    """A batch is at least this long, so that the exchange (about 50 us) is small beside it."""
+    """Least length of a batch, so that the exchange (about 50 us) is small in comparison."""
     max_calls: int
     num_rounds: int
     repetition_s: float
     fewest_rounds: int | None = None
-    """After so many a repetition ends in which every round says that the two differ by more than
-    `plain_effect`, a log ratio, and the same way; None is never."""
+    """Rounds after which a repetition may end. Every round must show, in the same direction,
+    that the two differ by more than `plain_effect`, a log ratio. None is never."""
     plain_effect: float = float("inf")
     most_error: float | None = None
     """A repetition on a GPU has more rounds until the standard error of the log ratios, the
-    candidate's and the control's, is no more than that; None is never."""
+    candidate's and the control's, is no more than this; None is never."""
     num_ahead: int = 1
-    """Repetitions whose processes may be started together, this one among them."""
+    """Repetitions whose processes may be started together, including this one."""
     gpu_index: int | None = None
-    """Of the GPU among the machine's."""
+    """Number of the GPU among the machine's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat(Asks[Repeated | Convicted | Interrupted | LeftOut]):
-    """Time the candidate that was last examined, once, in fresh processes or in those kept."""
+    """Time the candidate that was last examined, once, in fresh processes or in kept ones."""
 
     op: ClassVar[str] = "repeat"
     workload: str
@@ -236,7 +237,7 @@ class Repeat(Asks[Repeated | Convicted | Interrupted | LeftOut]):
 
 @dataclass(frozen=True, kw_only=True)
 class Dismiss(Asks[Dismissed]):
-    """Leave the device to others, the candidate's processes too unless it `goes_on`."""
+    """Release the device to others, and the candidate's processes too unless it `goes_on`."""
 
     op: ClassVar[str] = "dismiss"
     goes_on: bool
@@ -244,7 +245,7 @@ class Dismiss(Asks[Dismissed]):
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(InTurn[Profiled | Failed | LeftOut]):
-    """Look at where the time of a call goes."""
+    """Profile a call."""
 
     op: ClassVar[str] = "profile"
     workload: str
@@ -253,7 +254,7 @@ class Profile(InTurn[Profiled | Failed | LeftOut]):
 
 @dataclass(frozen=True, kw_only=True)
 class CountDemand(InTurn[Counted | Failed | LeftOut]):
-    """Count what a call of the reference asks of the device."""
+    """Count what a call of the reference demands of the device."""
 
     op: ClassVar[str] = "demand"
     workload: str
@@ -264,6 +265,6 @@ REQUEST: Form[Request] = Form(Request)
 
 
 def answers_in_turn(request: Asks[Any]) -> Form[Any]:
-    """Return the form of what answers a request: of one with a turn also a Waits."""
+    """Return the form of the answers to a request; with a turn also a Waits."""
     has_turn = isinstance(request, InTurn) and request.turn is not None
     return answers_or(request, Waits) if has_turn else answers_or(request)

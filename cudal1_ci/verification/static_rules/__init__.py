@@ -1,12 +1,12 @@
-"""The static screen: what a candidate's text says about it, before anything is run.
+"""Screen a candidate's text before anything is run.
 
     findings = screen(candidate.program, problem.reference)
     convictions(findings)   # those that suffice for a verdict
 
-Knows the text of the candidate and of what it replaces; what that does as well is not a finding.
-It explains and sorts. No finding means nothing: names can be put together when run, and work can be
-hidden in libraries. A text that does not parse has no findings; the judge says that it does not
-load. docs/static-rules.md lists the rules.
+The rules read the text of the candidate and of what it replaces. What the replaced text also does
+is not a finding. Findings explain and sort. A text without findings is not proved honest: names can
+be built at run time, and work can be hidden in libraries. A text that does not parse has no
+findings; the verifier reports that it does not load. docs/static-rules.md lists the rules.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ RULES: dict[str, Rule] = {
     for rule in (*(c.rule for c in PYTHON_CHECKS), *(c.rule for c in CUDA_CHECKS))
 }
 LONGEST_TEXT = 4_000_000
-"""Characters. Longer texts are data, and are not read."""
+"""In characters. Longer texts are data and are not read."""
 
 
 def screen(candidate: Program, reference: Program) -> list[Finding]:
-    """What the rules see in a candidate and not in what it stands for; convictions first."""
+    """Return the rules' findings on a candidate that its base text lacks, convictions first."""
     known = {
         marks(finding)
         for name, text in reference_texts(reference)
@@ -75,24 +75,24 @@ def screen(candidate: Program, reference: Program) -> list[Finding]:
 
 
 def convictions(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings of rules that suffice for a verdict."""
+    """Return the findings of rules that suffice for a verdict."""
     return [f for f in findings if f.rule in RULES and RULES[f.rule].convicts]
 
 
 def marks(finding: Finding) -> tuple[str, str]:
-    """What makes two findings one: the rule and the line's words."""
+    """Return what identifies equal findings: the rule and the line's words."""
     return finding.rule, " ".join((finding.evidence or "").split())
 
 
 def entry_of(program: Program) -> str:
-    """The name of what is called."""
+    """Return the name of the class or function that is called."""
     if isinstance(program, TextProgram):
         return program.entry
     return program.import_path.rpartition(":")[2].rpartition(".")[2]
 
 
 def screened_text(source: str, path: str, entry: str) -> Iterator[Finding]:
-    """What the rules see in one file, a line and rule once."""
+    """Yield the findings in one file, each line and rule once."""
     if len(source) > LONGEST_TEXT:
         return
     lines = source.splitlines()
@@ -104,7 +104,7 @@ def screened_text(source: str, path: str, entry: str) -> Iterator[Finding]:
 
 
 def sights(source: str, path: str, entry: str) -> Iterator[tuple[Rule, Sight]]:
-    """All that all rules see in one file."""
+    """Yield all that the rules see in one file."""
     suffix = PurePosixPath(path).suffix
     native: Iterable[CudaText] = ()
     if suffix in SUFFIXES:

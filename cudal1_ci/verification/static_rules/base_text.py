@@ -1,6 +1,6 @@
-"""The texts that a candidate is compared with: the reference's, and the files that it replaces.
+"""Read the texts that a candidate is compared with: the reference, and the files that it replaces.
 
-A file that cannot be read counts as empty: what a candidate shows is then all held to be new.
+A file that cannot be read counts as empty. Then all that a candidate has is new.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from cudal1_ci.records import OverlayFile, Program, TextProgram, TreeProgram
 
 
 def base_text(program: TreeProgram, file: OverlayFile) -> str:
-    """The text of the checkout that an overlay's file replaces; empty for a new file."""
+    """Return the checkout's text that an overlay's file replaces; empty for a new file."""
     return "" if file.base_digest is None else read(Path(program.root), file.path)
 
 
 def read(root: Path, path: str) -> str:
-    """The text of a file inside of a folder; empty when there is none."""
+    """Return the text of a file inside a folder; empty when there is none."""
     place = (root / path).resolve()
     if not place.is_relative_to(root.resolve()):
         return ""
@@ -28,7 +28,7 @@ def read(root: Path, path: str) -> str:
 
 
 def reference_texts(program: Program) -> Iterator[tuple[str, str]]:
-    """Paths and texts of a reference: all that is known to be the user's own."""
+    """Yield paths and texts of a reference: all that is known to be the user's own."""
     if isinstance(program, TextProgram):
         yield "reference.py", program.source
         return

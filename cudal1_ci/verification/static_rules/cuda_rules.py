@@ -1,7 +1,7 @@
-"""Rules about CUDA and C++ text.
+"""Find suspicious patterns in CUDA and C++ text.
 
-Patterns over text without comments and strings, within the functions that tree-sitter finds. What
-macros expand to is not known. Races and caches are left to the inputs of the verifier.
+Patterns match text without comments and strings, within the functions that tree-sitter finds.
+Macros are not expanded. Races and caches are left to the inputs of the verifier.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FLOATS = re.compile(r"\bfloat\s*(?:const\s*)?\*")
 
 
 def seen(text: CudaText, pattern: re.Pattern[str], message: str) -> Iterator[Sight]:
-    """A sight for every match in the text without strings."""
+    """Yield a sight for every match in the text without strings."""
     for match in pattern.finditer(text.bare):
         yield Sight(text.line(match.start()), message.format(match[0].strip(" (\n")))
 

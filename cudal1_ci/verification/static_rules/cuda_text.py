@@ -1,8 +1,8 @@
-"""CUDA and C++ texts: files, and the strings of a Python text that hold such code.
+"""Read CUDA and C++ texts: files, and the strings of a Python text that hold such code.
 
-A string is taken for code when it defines a kernel, includes a header, or is given to something
-that compiles (`load_inline`, `RawKernel`, NVRTC); docstrings are prose. Functions come from
-tree-sitter; where a text is longer than it is asked to parse, the whole text is one function.
+A string is code when it defines a kernel, includes a header, or is given to a compiler
+(`load_inline`, `RawKernel`, NVRTC). Docstrings are prose. tree-sitter finds the functions. A text
+that is too long for tree-sitter is one function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tree_sitter import Language, Parser, Query, QueryCursor
 from cudal1_ci.verification.static_rules.python_text import PythonText, last, literal_text
 
 LONGEST_PARSED = 48_000
-"""Bytes. Hostile text costs tree-sitter up to ten microseconds a byte."""
+"""In bytes. Hostile text costs tree-sitter up to ten microseconds a byte."""
 _CODE = re.compile(r"__global__|__device__|#\s*include\s*[<\"]|<<<|PYBIND11_MODULE|TORCH_LIBRARY")
 _COMPILERS = {
     "load_inline",
@@ -41,13 +41,13 @@ SUFFIXES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".cuh.inc"
 
 @dataclass(frozen=True)
 class CudaFunction:
-    """A function with a body; comments and strings are blank."""
+    """A function with a body. Comments and strings are blank."""
 
     name: str
     head: str
     body: str
     line: int
-    """Of its first character, counted from 0 within the text."""
+    """Line of its first character, counted from 0 within the text."""
 
     @property
     def is_kernel(self) -> bool:
@@ -60,19 +60,19 @@ class CudaFunction:
 
 @dataclass(frozen=True)
 class CudaText:
-    """A text and where its lines stand in the file around it."""
+    """A text and the position of its lines in the file around it."""
 
     code: str
-    """Comments blank, strings kept."""
+    """The text with blank comments; strings are kept."""
     bare: str
-    """Comments and strings blank."""
+    """The text with blank comments and strings."""
     functions: tuple[CudaFunction, ...]
     first_line: int
     is_exact: bool
-    """Whether its lines are the file's; else all of it stands at the first."""
+    """Whether its lines are the file's. Otherwise all findings are at the first line."""
 
     def line(self, offset: int, text: str | None = None) -> int:
-        """The file's line of an offset into the text."""
+        """Return the file's line of an offset into the text."""
         return self.line_at((text or self.bare).count("\n", 0, offset))
 
     def line_at(self, number: int) -> int:
@@ -88,7 +88,7 @@ def parser() -> tuple[Parser, Query]:
 def cuda_text(
     source: str, first_line: int = 1, is_exact: bool = True, is_parsed: bool = True
 ) -> CudaText:
-    """Read a text; never fails, whatever it holds."""
+    """Read a text. No content makes it fail."""
     code = _QUIET.sub(lambda m: m[0] if m[0][0] in "\"'" else blank(m[0]), source)
     bare = _QUIET.sub(lambda m: blank(m[0]), source)
     return CudaText(code, bare, tuple(functions_in(bare, is_parsed)), first_line, is_exact)
@@ -99,7 +99,7 @@ def blank(text: str) -> str:
 
 
 def functions_in(bare: str, is_parsed: bool) -> Iterator[CudaFunction]:
-    """The functions of a text without comments and strings."""
+    """Yield the functions of a text without comments and strings."""
     encoded = bare.encode("utf-8", "replace")
     if not is_parsed or len(encoded) > LONGEST_PARSED:
         yield CudaFunction("", "__global__" if "__global__" in bare else "", bare, 0)
@@ -121,7 +121,7 @@ def functions_in(bare: str, is_parsed: bool) -> Iterator[CudaFunction]:
 
 
 def cuda_strings(text: PythonText) -> Iterator[CudaText]:
-    """The CUDA and C++ texts that stand in a Python text."""
+    """Yield the CUDA and C++ texts in a Python text."""
     compiled = given_to_compilers(text)
     budget = LONGEST_PARSED * 2
     for node in text.every(ast.Constant, ast.JoinedStr):
@@ -137,7 +137,7 @@ def cuda_strings(text: PythonText) -> Iterator[CudaText]:
 
 
 def given_to_compilers(text: PythonText) -> set[ast.AST]:
-    """String literals that are given to what compiles, directly, in lists or by name."""
+    """Return string literals that are given to compilers, directly, in lists or by name."""
     found: set[ast.AST] = set()
     for call in text.every(ast.Call):
         if last(call.func) not in _COMPILERS:

@@ -1,4 +1,4 @@
-"""Which functions make outputs, what a returned value comes from, and which names are arguments."""
+"""Find functions that make outputs, sources of returned values, and names of arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudal1_ci.verification.static_rules.python_text import (
 NEVER = 1 << 60
 """A line that no text has."""
 MOST_RETURNS = 60
-"""Of a function, that are looked at."""
+"""Most returns of a function that are examined."""
 _SAME = words("clone detach contiguous view reshape view_as squeeze unsqueeze to float")
 _VIEWS = words(
     "view view_as t transpose permute squeeze unsqueeze detach expand contiguous reshape "
@@ -25,14 +25,14 @@ _VIEWS = words(
 
 
 def returns(text: PythonText, function: Function) -> list[ast.Return]:
-    """Returns of a value, in the order of the text."""
+    """Return the returns of a value, in the order of the text."""
     found = [n for n in text.within(function) if isinstance(n, ast.Return) and n.value is not None]
     return sorted(found, key=lambda node: node.lineno)[:MOST_RETURNS]
 
 
 @lru_cache(maxsize=1)
 def output_functions(text: PythonText) -> tuple[Function, ...]:
-    """`forward`, the entry, and the functions of the text whose result they hand on."""
+    """Return `forward`, the entry, and the functions whose results they return."""
     by_name = {f.name: f for f in text.functions() if f.name not in {"forward", "__init__"}}
     found = dict.fromkeys(text.forwards())
     pending = list(found)
@@ -51,7 +51,7 @@ def alternatives(value: ast.expr | None) -> list[ast.expr]:
 
 
 def origin(text: PythonText, value: ast.expr | None) -> ast.expr | None:
-    """What a returned value is a copy or an element of."""
+    """Return what a returned value is a copy or an element of."""
     for _ in range(20):
         match value:
             case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _SAME:
@@ -78,7 +78,8 @@ def origin(text: PythonText, value: ast.expr | None) -> ast.expr | None:
 
 
 def aliases(text: PythonText, function: Function) -> dict[str, int]:
-    """Names of a function that are its arguments, or views of them, and up to which line."""
+    """Return names that are a function's arguments or views of them, each with its last such
+    line."""
     found = dict.fromkeys(parameters(function), NEVER)
     stored = sorted(
         (n for n in text.within(function) if isinstance(n, ast.Name) and is_stored(n)),
@@ -101,7 +102,7 @@ def is_stored(name: ast.Name) -> bool:
 
 
 def is_view(value: ast.expr, names: set[str]) -> bool:
-    """Whether a value may be the memory of one of some names."""
+    """Return whether a value may share memory with one of some names."""
     for _ in range(20):
         match value:
             case ast.Name(id=name):

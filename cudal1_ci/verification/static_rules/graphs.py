@@ -1,7 +1,7 @@
-"""Rules about CUDA graphs: what a capture reads, and what a replay hands out.
+"""Find CUDA graphs that read a caller's tensors or return memory of a capture.
 
-A graph reads the addresses that it captured. One that captured the caller's tensor is right again
-only when the allocator gives the next input the same address.
+A graph reads the addresses that it captured. A graph that captured the caller's tensor is right
+again only when the allocator gives the next input the same address.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GRAPH = re.compile(r"torch\.cuda\.(graph|graphs\.graph)")
 
 
 def captures(text: PythonText) -> Iterator[tuple[ast.With, Function]]:
-    """The blocks that are captured, with their functions."""
+    """Yield the captured blocks, with their functions."""
     for block in text.every(ast.With):
         function = text.function(block)
         for item in block.items:
@@ -36,7 +36,7 @@ def captures(text: PythonText) -> Iterator[tuple[ast.With, Function]]:
 
 
 def callers_names(text: PythonText, function: Function, depth: int = 0) -> dict[str, int]:
-    """Names of a function that are tensors of whoever calls the module, and up to which line."""
+    """Return names of a function that hold the caller's tensors, each with its last such line."""
     own = aliases(text, function)
     if function.name in {"forward", "__call__", text.entry}:
         return own
@@ -52,7 +52,7 @@ def callers_names(text: PythonText, function: Function, depth: int = 0) -> dict[
         for name, value in zip(names, call.args, strict=False):
             if isinstance(value, ast.Name) and call.lineno <= theirs.get(value.id, 0):
                 given.add(name)
-    # Views of what was given are the caller's too; `aliases` keeps those that stay such.
+    # Views of arguments are the caller's too; `aliases` keeps names that stay views.
     return {
         name: line for name, line in own.items() if name in given or (given and name not in names)
     }
@@ -97,7 +97,7 @@ def graph_static_output(text: PythonText) -> Iterator[Sight]:
 
 
 def is_kept(text: PythonText, value: ast.expr | None) -> bool:
-    """Whether a value is an attribute, or an element of one, and no copy."""
+    """Return whether a value is an attribute, or an element of one, and no copy."""
     match value:
         case ast.Attribute():
             return path_text(value) is not None

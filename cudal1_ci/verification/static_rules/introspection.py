@@ -1,6 +1,6 @@
-"""Rules about what a kernel has no business with: callers, live objects, hidden code, memory, pip.
+"""Find access that a kernel never needs: callers, live objects, hidden code, memory, pip.
 
-Not covered: names that are put together when run.
+Not covered: names that are put together at run time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DECODERS = re.compile(
 )
 _EXECUTORS = {"builtins.exec", "builtins.eval", "builtins.compile", "builtins.__import__"}
 _MOST_NODES = 400
-"""Of an expression whose parts are looked through for a decoder."""
+"""Most nodes of an expression that are searched for a decoder."""
 _MEMORY_FILE = re.compile(r"/proc/(self|thread-self|\w+|X)(/task/\w+)?/mem")
 _PROCESS = re.compile(
     r"os\.(fork|forkpty|system|popen|exec\w+|spawn\w+|posix_spawn\w*|kill|_exit)"
@@ -41,7 +41,7 @@ _PIP = re.compile(r"\bpip3?\b.*\binstall\b|\bconda\b.*\binstall\b|\buv\b.*\binst
 
 
 def caller_read(text: PythonText) -> Iterator[Sight]:
-    """`f_locals` of a caller's frame. Its `f_globals["__name__"]` is what loggers ask for."""
+    """Find reads of `f_locals` of a caller's frame. Loggers read its `f_globals["__name__"]`."""
     frames = {
         name.id
         for name in text.every(ast.Name)
@@ -59,7 +59,7 @@ def caller_read(text: PythonText) -> Iterator[Sight]:
 
 
 def is_caller(text: PythonText, node: ast.AST) -> bool:
-    """Whether an expression leads to a frame other than its own function's."""
+    """Return whether an expression leads to a frame other than its own function's."""
     if isinstance(node, ast.Name):
         function = text.function(node)
         return (
@@ -80,7 +80,8 @@ def is_caller(text: PythonText, node: ast.AST) -> bool:
 
 @lru_cache(maxsize=1)
 def tracers(text: PythonText) -> frozenset[Function]:
-    """Functions that are given to `sys.settrace`, which hands them the frames of others."""
+    """Return functions that are given to `sys.settrace`, which passes them other functions'
+    frames."""
     given = {
         argument.id
         for call in text.every(ast.Call)
@@ -92,7 +93,7 @@ def tracers(text: PythonText) -> frozenset[Function]:
 
 
 def is_bound_to_caller(text: PythonText, name: ast.Name) -> bool:
-    """Whether a name is assigned, or loops over, what leads to a caller's frame."""
+    """Return whether a name is assigned, or loops over, what leads to a caller's frame."""
     match text.parents.get(name):
         case ast.Assign(value=value) | ast.NamedExpr(value=value) | ast.For(iter=value):
             return any(is_caller(text, n) for n in ast.walk(value))
@@ -124,7 +125,7 @@ def decoded_code(text: PythonText) -> Iterator[Sight]:
 
 
 def is_decoded(text: PythonText, expression: ast.expr) -> bool:
-    """Whether a value goes through a decoder, directly or through names."""
+    """Return whether a value goes through a decoder, directly or through names."""
     pending: list[ast.AST] = [expression]
     seen: set[ast.AST] = set()
     while pending and len(seen) < _MOST_NODES:
@@ -142,14 +143,14 @@ def is_decoded(text: PythonText, expression: ast.expr) -> bool:
 
 
 def is_spelled_out(call: ast.Call) -> bool:
-    """`"".join(chr(c) ...)` and the like."""
+    """Return whether a text is built from characters, as by `"".join(chr(c) ...)`."""
     if last(call.func) != "join" or not call.args:
         return False
     return any(isinstance(n, ast.Name) and n.id == "chr" for n in ast.walk(call.args[0]))
 
 
 def calls(text: PythonText, pattern: re.Pattern[str]) -> Iterator[tuple[ast.Call, str]]:
-    """Calls of what a pattern names."""
+    """Yield calls of what a pattern names."""
     for call in text.every(ast.Call):
         path = text.dotted(call.func)
         if path and pattern.fullmatch(path):
@@ -157,7 +158,7 @@ def calls(text: PythonText, pattern: re.Pattern[str]) -> Iterator[tuple[ast.Call
 
 
 def path_literals(text: PythonText) -> Iterator[tuple[int, str]]:
-    """String literals that are not prose."""
+    """Yield string literals that are not prose."""
     for node in text.every(ast.Constant, ast.JoinedStr):
         if node not in text.docstrings:
             value = literal_text(node)
@@ -175,7 +176,7 @@ def process_memory(text: PythonText) -> Iterator[Sight]:
 
 
 def installs(call: ast.Call) -> bool:
-    """Whether the words of a call are an installer's."""
+    """Return whether the words of a call are an installer's."""
     words = [
         n.value for n in ast.walk(call) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     ]

@@ -1,6 +1,6 @@
-"""Rules about numbers: lower precision and settings of the whole process.
+"""Find lower precision and settings of the whole process.
 
-None of it is dishonest; whoever merges the code gets it, and so has to see it.
+None of it is dishonest. It affects users who merge the code, so they must see it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def is_off(call: ast.Call) -> bool:
 
 
 def is_conversion(text: PythonText, node: ast.AST) -> bool:
-    """Whether a dtype is given to a call; `x.dtype == torch.float16` only asks."""
+    """Return whether a dtype is given to a call. `x.dtype == torch.float16` is only a
+    comparison."""
     for above in text.above(node):
         match above:
             case ast.Compare() | ast.Dict() | ast.Set() | ast.stmt():

@@ -1,6 +1,6 @@
-"""Rules about what is returned: unwritten memory, lazy tensors, values of replaced weights.
+"""Find suspicious return values: unwritten memory, lazy tensors, values of replaced weights.
 
-Not covered: outputs that look computed and are not; the judge compares all of them.
+Not covered: outputs that only look computed. The verifier compares all of them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _HOOKS = {"__torch_function__", "__torch_dispatch__"}
 
 
 def unwritten_output(text: PythonText) -> Iterator[Sight]:
-    """A fresh `torch.empty` that nothing was done to before it is returned."""
+    """Find a fresh `torch.empty` that is returned without any write to it."""
     for function in output_functions(text):
         for leaving in returns(text, function):
             value = leaving.value
             if is_empty(value):
-                yield Sight(leaving.lineno, "returns memory that nobody wrote")
+                yield Sight(leaving.lineno, "returns memory that nothing wrote")
             elif isinstance(value, ast.Name):
                 bound = text.bindings(value, value.id)
                 fresh = bound and all(map(is_empty, bound))
                 if fresh and not is_touched(text, function, value):
-                    yield Sight(leaving.lineno, "returns memory that nobody wrote")
+                    yield Sight(leaving.lineno, "returns memory that nothing wrote")
 
 
 def is_empty(value: object) -> bool:
@@ -46,7 +46,7 @@ def is_empty(value: object) -> bool:
 
 
 def is_touched(text: PythonText, function: Function, name: ast.Name) -> bool:
-    """Whether a name is used for anything but its metadata and the return."""
+    """Return whether a name is used for anything but its metadata and the return."""
     for node in ast.walk(function):
         if not isinstance(node, ast.Name) or node.id != name.id or node is name:
             continue
@@ -60,7 +60,8 @@ def is_touched(text: PythonText, function: Function, name: ast.Name) -> bool:
 
 
 def weights_baked(text: PythonText) -> Iterator[Sight]:
-    """Values computed from parameters at construction: `load_state_dict` does not reach them."""
+    """Find values computed from parameters at construction. `load_state_dict` does not change
+    them."""
     for assign in text.every(ast.Assign):
         function = text.function(assign)
         if function is None or function.name != "__init__":
@@ -83,7 +84,7 @@ def weights_baked(text: PythonText) -> Iterator[Sight]:
 
 
 def is_derived(text: PythonText, value: ast.expr) -> bool:
-    """Whether a value is computed from a parameter's values, and is no parameter itself."""
+    """Return whether a value is computed from a parameter's values and is no parameter itself."""
     if isinstance(value, ast.Call) and last(value.func) == "Parameter":
         return False
     if not isinstance(value, ast.Call | ast.BinOp):
@@ -105,7 +106,7 @@ def is_derived(text: PythonText, value: ast.expr) -> bool:
 
 
 def tensor_classes(text: PythonText) -> dict[str, ast.ClassDef]:
-    """Classes of the text that are tensors."""
+    """Return classes of the text that are tensors."""
     found: dict[str, ast.ClassDef] = {}
     for defined in text.every(ast.ClassDef):
         for base in defined.bases:
@@ -132,7 +133,7 @@ def lazy_output(text: PythonText) -> Iterator[Sight]:
 
 
 def makes(call: ast.Call, classes: set[str]) -> bool:
-    """Whether a call makes an instance of one of some classes."""
+    """Return whether a call makes an instance of one of some classes."""
     match call.func:
         case ast.Name(id=name):
             return name in classes

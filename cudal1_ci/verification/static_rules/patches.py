@@ -1,9 +1,9 @@
-"""Rules about things that are replaced: clocks, synchronization, comparisons, torch, code.
+"""Find replaced objects: clocks, synchronization, comparisons, torch, code.
 
 Covered: assignment, `setattr`, `__setattr__`, `__dict__`, `mock.patch`, `del`, through aliases of
-the module. Not covered: names that are only known when run (a loop over `dir(torch)`), and what C
-code overwrites. Attributes that are meant to be set (`torch.backends`, `_dynamo.config`) are
-settings, which `numerics` reads.
+the module. Not covered: names known only at run time (a loop over `dir(torch)`), and what C code
+overwrites. Attributes that are meant to be set (`torch.backends`, `_dynamo.config`) are settings,
+which `numerics` reads.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Patch = tuple[ast.AST, str]
 
 @lru_cache(maxsize=1)
 def patches(text: PythonText) -> tuple[Patch, ...]:
-    """Everything outside of the text whose attribute is set: the node and the dotted name."""
+    """Return each outside object whose attribute is set: the node and the dotted name."""
     return tuple(patches_in(text))
 
 
@@ -63,7 +63,7 @@ def patches_in(text: PythonText) -> Iterator[Patch]:
 
 
 def patched_by(text: PythonText, call: ast.Call) -> str | None:
-    """The dotted name that a call sets."""
+    """Return the dotted name that a call sets."""
     func = text.dotted(call.func) or ""
     words = call.args
     if (
@@ -83,14 +83,15 @@ def patched_by(text: PythonText, call: ast.Call) -> str | None:
 
 
 def owned(text: PythonText) -> Iterator[Patch]:
-    """Patches of things that are not this text's, settings left out."""
+    """Yield patches of objects outside this text, without settings."""
     for node, path in patches(text):
         if path.partition(".")[0] in _LIBRARIES and "." in path and not _SETTING.fullmatch(path):
             yield node, path
 
 
 def is_shim(text: PythonText, node: ast.AST) -> bool:
-    """Whether a patch stands under `if not hasattr(...)` or in an `except`: it adds what lacks."""
+    """Return whether a patch is under `if not hasattr(...)` or in an `except`, so that it adds
+    what is missing."""
     for around in text.above(node):
         if isinstance(around, ast.ExceptHandler) and last(around.type) in {
             "AttributeError",
@@ -133,7 +134,7 @@ def library_patched(text: PythonText) -> Iterator[Sight]:
 
 
 def is_named_elsewhere(path: str) -> bool:
-    """Whether a rule of its own names the patch."""
+    """Return whether another rule names the patch."""
     return any(p.fullmatch(path) for p in (_CLOCK, _SYNCHRONIZE, _COMPARISON)) or path.endswith(
         (".__code__", ".__call__")
     )
@@ -155,7 +156,7 @@ def call_replaced(text: PythonText) -> Iterator[Sight]:
 
 
 def set_attributes(text: PythonText, name: str) -> Iterator[ast.Attribute | ast.Call]:
-    """Places that set an attribute of that name, of whatever object."""
+    """Yield nodes that set an attribute of that name, of any object."""
     for target in text.every(ast.Attribute):
         if target.attr == name and isinstance(target.ctx, ast.Store):
             yield target

@@ -1,9 +1,9 @@
-"""A Python text, parsed: nodes by kind, parents, functions, and what a name stands for.
+"""Parse a Python text: nodes by kind, parents, functions, and the meaning of names.
 
 Names are followed through imports, single assignments (`Event = torch.cuda.Event`), `getattr` and
-`sys.modules` with literal names. A name that is bound in several ways, or to something computed,
-stands for nothing: rules then see less, never something else. Every walk is a loop, so that deep
-nesting costs no stack.
+`sys.modules` with literal names. A name with several bindings, or bound to something computed, has
+no meaning. Rules then see less, never something else. Every walk is a loop, so that deep nesting
+costs no stack.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ C = TypeVar("C", bound=ast.AST)
 _BUILTINS = frozenset(dir(builtins))
 PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 LONGEST_CHAIN = 40
-"""Links of a dotted name, and aliases of aliases, that are followed."""
+"""Most links of a dotted name, and most aliases of aliases, that are followed."""
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, as a set."""
+    """Return the words of a text, as a set."""
     return frozenset(text.split())
 
 
@@ -36,22 +36,22 @@ METADATA = words(
     "shape size dim ndim numel dtype device is_cuda is_contiguous stride layout element_size "
     "get_device is_floating_point requires_grad nelement itemsize names storage_offset"
 )
-"""What is asked of a tensor without looking at its values."""
+"""Attributes of a tensor that do not read its values."""
 SHAPED_LIKE = words(
     "empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros "
     "new_ones new_full new_tensor_like isinstance len type id hasattr"
 )
-"""Functions that take a tensor for its shape and type alone."""
+"""Functions that take a tensor only for its shape and type."""
 
 
 class PythonText:
-    """A parsed module, as Python would read it from a file: a byte order mark is skipped, and a
-    line that names an encoding is obeyed, by which a comment may hold code (`utf-7`). Raises: one
-    of PARSE_ERRORS."""
+    """A parsed module, as Python would read it from a file. A byte order mark is skipped. A line
+    that names an encoding is obeyed; with it a comment may hold code (`utf-7`). Raises: one of
+    PARSE_ERRORS."""
 
     def __init__(self, source: str, entry: str = ""):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes are not what is looked for
+            warnings.simplefilter("ignore")  # invalid escapes do not matter here
             self.tree = ast.parse(source.encode("utf-8"))
         self.lines = source.splitlines()
         self.entry = entry
@@ -73,7 +73,7 @@ class PythonText:
         self.bind_names()
 
     def index(self) -> None:
-        """Parents, and nodes by kind, in the order of the text."""
+        """Record parents, and nodes by kind, in the order of the text."""
         pending: list[ast.AST] = [self.tree]
         self._scopes[self.tree] = self.tree
         self._functions[self.tree] = None
@@ -99,40 +99,41 @@ class PythonText:
     @overload
     def every(self, kind: type[A], other: type[B], third: type[C], /) -> Iterator[A | B | C]: ...
     def every(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        """All nodes of some kinds."""
+        """Yield all nodes of some kinds."""
         for kind in kinds:
             yield from self._kinds.get(kind, ())
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around a node, innermost first."""
+        """Yield the nodes around a node, innermost first."""
         parent = self.parents.get(node)
         while parent is not None:
             yield parent
             parent = self.parents.get(parent)
 
     def statement(self, node: ast.AST) -> ast.stmt | None:
-        """The statement that a node is, or is part of."""
+        """Return the statement that a node is, or is part of."""
         if isinstance(node, ast.stmt):
             return node
         return next((above for above in self.above(node) if isinstance(above, ast.stmt)), None)
 
     def scope(self, node: ast.AST) -> Scope:
-        """The function around a node, or the module."""
+        """Return the function around a node, or the module."""
         return self._scopes[node]
 
     def function(self, node: ast.AST) -> Function | None:
-        """The named function around a node."""
+        """Return the named function around a node."""
         return self._functions[node]
 
     def owner(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class whose method a function is."""
+        """Return the class whose method a function is."""
         parent = self.parents.get(node)
         return parent if isinstance(parent, ast.ClassDef) else None
 
     # --- names ---------------------------------------------------------------------------
 
     def bind_names(self) -> None:
-        """What every name is bound to: an import's path, an expression, or None: unknown."""
+        """Record what every name is bound to: an import's path, an expression, or None for
+        unknown."""
         for node in self.every(ast.Global, ast.Nonlocal):
             self._global[self.scope(node)].update(node.names)
         for imported in self.every(ast.Import):
@@ -156,7 +157,7 @@ class PythonText:
             self._bind(defined, defined.name, None)
 
     def _assigned(self, name: ast.Name) -> ast.expr | None:
-        """The value of `name = value`, where that is how the name is bound."""
+        """Return the value of `name = value`, where that binds the name."""
         match self.parents.get(name):
             case ast.Assign(targets=[target], value=value) if target is name:
                 return value
@@ -173,7 +174,7 @@ class PythonText:
         self._bindings[scope, name].append(value)
 
     def bindings(self, node: ast.AST, name: str) -> list[ast.expr | str | None]:
-        """What a name is bound to, in the innermost scope that binds it."""
+        """Return what a name is bound to, in the innermost scope that binds it."""
         scope = self.scope(node)
         while (scope, name) not in self._bindings:
             if scope is self.tree:
@@ -182,7 +183,8 @@ class PythonText:
         return self._bindings[scope, name]
 
     def dotted(self, expression: ast.AST | None) -> str | None:
-        """`torch.cuda.Event` for whatever names it; None for what is computed."""
+        """Return a dotted name such as `torch.cuda.Event`, through aliases; None for a computed
+        value."""
         if expression is None:
             return None
         if expression in self._dotted:
@@ -198,7 +200,7 @@ class PythonText:
         return path
 
     def _follow(self, node: ast.AST, tail: list[str]) -> ast.AST | str | None:
-        """One step of what an expression stands for; names of attributes go to `tail`."""
+        """Follow an expression by one step. Names of attributes are added to `tail`."""
         match node:
             case ast.Attribute(value=value, attr=attr):
                 tail.append(attr)
@@ -229,7 +231,7 @@ class PythonText:
         return None
 
     def _meaning(self, bound: list[ast.expr | str | None]) -> ast.expr | str | None:
-        """What several bindings have in common."""
+        """Return the common meaning of several bindings."""
         found = self._meanings.get(id(bound))
         if found is None:
             # `except ImportError: triton = None` does not make triton something else.
@@ -238,7 +240,7 @@ class PythonText:
         return found[0]
 
     def is_named(self, expression: ast.AST, *paths: str) -> bool:
-        """Whether an expression names one of some things, looked up without aliases of aliases."""
+        """Return whether an expression names one of some objects, without aliases of aliases."""
         tail: list[str] = []
         node: ast.AST | str | None = expression
         while isinstance(node, ast.Attribute):
@@ -253,11 +255,11 @@ class PythonText:
     # --- what runs when ------------------------------------------------------------------
 
     def calls_of(self, name: str) -> list[ast.Call]:
-        """Calls of whatever has that last word."""
+        """Return calls of functions with that last word."""
         return self._calls.get(name, [])
 
     def within(self, function: ast.AST) -> list[ast.AST]:
-        """Nodes of a function, those of functions inside of it left out."""
+        """Return the nodes of a function, without those of inner functions."""
         found = self._within.get(function)
         if found is None:
             found = self._within[function] = list(own_nodes(function))
@@ -267,7 +269,7 @@ class PythonText:
         yield from self.every(ast.FunctionDef, ast.AsyncFunctionDef)
 
     def forwards(self) -> Iterator[Function]:
-        """Functions that are called for an output: `forward` of modules, and the entry."""
+        """Yield functions that are called for an output: `forward` of modules, and the entry."""
         for function in self.functions():
             owner = self.owner(function)
             if owner is None:
@@ -278,7 +280,7 @@ class PythonText:
 
 
 def children(node: ast.AST) -> list[ast.AST]:
-    """The nodes right below a node, without operators and contexts, which are leaves."""
+    """Return a node's children, without operators and contexts, which are leaves."""
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
@@ -290,7 +292,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Nodes below a function that are not below another one."""
+    """Yield nodes below a function that are not below another one."""
     pending = children(function)
     while pending:
         node = pending.pop()
@@ -300,7 +302,7 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
 
 
 def builtin(name: str) -> str | None:
-    """The path of a builtin; a name that is none comes from `import *`, or from nowhere."""
+    """Return the path of a builtin. Other unbound names come from `import *`, or from nowhere."""
     return f"builtins.{name}" if name in _BUILTINS else None
 
 
@@ -309,14 +311,15 @@ def is_none(value: ast.expr | str | None) -> bool:
 
 
 def is_autograd(owner: ast.ClassDef) -> bool:
-    """Whether a class is a torch.autograd.Function: its forward has a context, not a self."""
+    """Return whether a class is a torch.autograd.Function, whose forward has a context and no
+    self."""
     return any(
         isinstance(b, ast.Attribute | ast.Name) and last(b) == "Function" for b in owner.bases
     )
 
 
 def last(expression: ast.AST | None) -> str:
-    """The last word of a name or an attribute."""
+    """Return the last word of a name or an attribute."""
     match expression:
         case ast.Attribute(attr=word) | ast.Name(id=word):
             return word
@@ -324,7 +327,7 @@ def last(expression: ast.AST | None) -> str:
 
 
 def root(expression: ast.AST) -> ast.AST:
-    """What a chain of attributes, subscripts and calls begins with."""
+    """Return the start of a chain of attributes, subscripts and calls."""
     while True:
         match expression:
             case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.Call(func=value):
@@ -334,7 +337,7 @@ def root(expression: ast.AST) -> ast.AST:
 
 
 def literal_text(node: ast.AST | None) -> str | None:
-    """The value of a string literal; `X` stands for what an f-string fills in."""
+    """Return the value of a string literal, with `X` for each value in an f-string."""
     match node:
         case ast.Constant(value=str() as text):
             return text
@@ -344,7 +347,7 @@ def literal_text(node: ast.AST | None) -> str | None:
 
 
 def parameters(function: Function) -> list[str]:
-    """Names of a function's parameters, without the instance or context."""
+    """Return names of a function's parameters, without the instance or context."""
     spec = function.args
     names = [a.arg for a in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
     names += [a.arg for a in (spec.vararg, spec.kwarg) if a is not None]
@@ -352,7 +355,7 @@ def parameters(function: Function) -> list[str]:
 
 
 def path_text(node: ast.AST) -> str | None:
-    """`self.cache` as it is written, for a chain of attributes; None for anything else."""
+    """Return a chain of attributes such as `self.cache` as written; None for anything else."""
     words: list[str] = []
     while isinstance(node, ast.Attribute):
         words.append(node.attr)

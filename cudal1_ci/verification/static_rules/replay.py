@@ -1,9 +1,9 @@
-"""Rules about answers of earlier calls: kept under an address, an identity, or anything else.
+"""Find returned answers of earlier calls, stored under an address, an identity or another key.
 
-Looked at are functions that make outputs: `forward`, the entry, and what they hand on. An output
-counts as kept where one branch stores it and a path without any work returns it. Weights packed
-once, tables by shape and scratch buffers are not returned, and so not seen. Not covered: caches in
-other functions' closures, and in compiled code (see `cuda_rules`).
+The rules read functions that make outputs: `forward`, the entry, and functions whose results these
+return. An output is stored where one branch stores it and a path without any work returns it.
+Packed weights, tables by shape and scratch buffers are not returned, so the rules do not see them.
+Not covered: caches in other functions' closures, and in compiled code (see `cuda_rules`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_WORK = METADATA | words(
 
 @dataclass(frozen=True)
 class Replay:
-    """A return of what a branch had stored: where, under which tests, and the key, if any."""
+    """A return of a stored value: where, under which tests, and the key, if any."""
 
     leaving: ast.Return
     tests: tuple[ast.expr, ...]
@@ -45,7 +45,7 @@ class Replay:
 
 @lru_cache(maxsize=1)
 def replays(text: PythonText) -> tuple[Replay, ...]:
-    """Returns of stored outputs on paths that do no work."""
+    """Return returns of stored outputs on paths that do no work."""
     found: list[Replay] = []
     for function in output_functions(text):
         stores = stored_places(text, function)
@@ -65,7 +65,7 @@ def replays(text: PythonText) -> tuple[Replay, ...]:
 def stored_places(
     text: PythonText, function: Function
 ) -> dict[str, list[tuple[ast.stmt, tuple[ast.expr, ...]]]]:
-    """Attributes and global names that a function sets, or sets an item of."""
+    """Return attributes and global names that a function sets, or sets an item of."""
     found: dict[str, list[tuple[ast.stmt, tuple[ast.expr, ...]]]] = {}
     own = {
         n.id
@@ -93,7 +93,7 @@ def stored_places(
 
 
 def plain_parameters(function: Function) -> set[str]:
-    """Parameters that are new in every call: a list or dict as a default is kept between calls."""
+    """Return parameters that are new in every call. A default list or dict lasts between calls."""
     spec = function.args
     named = [a.arg for a in (*spec.posonlyargs, *spec.args)]
     defaults = dict(zip(reversed(named), reversed(spec.defaults), strict=False))
@@ -106,7 +106,7 @@ def plain_parameters(function: Function) -> set[str]:
 
 
 def guards(text: PythonText, store: ast.stmt, leaving: ast.Return) -> Iterator[ast.expr]:
-    """Tests that decide whether something is stored or what is stored is returned."""
+    """Yield tests that decide whether an output is stored, or a stored one is returned."""
     around_store, around_return = (
         [a for a in text.above(node) if isinstance(a, ast.If)] for node in (store, leaving)
     )
@@ -121,13 +121,13 @@ def guards(text: PythonText, store: ast.stmt, leaving: ast.Return) -> Iterator[a
 
 
 def branch_of(text: PythonText, branch: ast.If, node: ast.AST) -> bool:
-    """Whether a node stands in the first part of an `if`."""
+    """Return whether a node is in the first part of an `if`."""
     inner = {node, *text.above(node)}
     return any(statement in inner for statement in branch.body)
 
 
 def works(text: PythonText, function: Function, store: ast.stmt, leaving: ast.Return) -> bool:
-    """Whether anything is computed on the path that returns what was stored."""
+    """Return whether the path that returns a stored output computes anything."""
     storing = {store, *text.above(store)}
     for node in passed(text, function, leaving, storing):
         if isinstance(node, ast.Call) and last(node.func) not in _NO_WORK:
@@ -140,7 +140,7 @@ def works(text: PythonText, function: Function, store: ast.stmt, leaving: ast.Re
 def passed(
     text: PythonText, function: Function, leaving: ast.Return, storing: set[ast.AST]
 ) -> Iterator[ast.AST]:
-    """Nodes evaluated before a return, without branches that store or leave."""
+    """Yield nodes evaluated before a return, without branches that store or leave."""
     pending: list[ast.AST] = [leaving]
     node: ast.AST = leaving
     while node is not function:
@@ -170,7 +170,7 @@ def passed(
 
 
 def identifies(text: PythonText, expression: ast.AST, function: Function) -> bool:
-    """Whether a value says which tensor an argument is: its address or identity."""
+    """Return whether a value identifies an argument's tensor by its address or identity."""
     pending: list[ast.AST] = [expression]
     seen: set[ast.AST] = set()
     while pending and len(seen) < 300:
@@ -192,7 +192,7 @@ def identifies(text: PythonText, expression: ast.AST, function: Function) -> boo
 
 
 def is_argument(text: PythonText, owner: ast.expr, function: Function) -> bool:
-    """Whether an expression begins with an argument, or loops over one."""
+    """Return whether an expression begins with an argument, or loops over one."""
     start = root(owner)
     if not isinstance(start, ast.Name):
         return False
@@ -214,7 +214,7 @@ def is_argument(text: PythonText, owner: ast.expr, function: Function) -> bool:
 
 
 def by_identity(text: PythonText, replay: Replay) -> bool:
-    """Whether a stored output is found again by the address or identity of an argument."""
+    """Return whether a stored output is found by the address or identity of an argument."""
     return any(identifies(text, e, replay.function) for e in (*replay.keys, *replay.tests))
 
 

@@ -1,8 +1,8 @@
-"""What a rule is, and what it sees.
+"""Define what a rule is, and what it sees.
 
-A rule is a function over a parsed text. It explains and sorts; that no rule sees anything says
-nothing about a program. `convicts` is kept for what a text can only mean one way: patched clocks,
-answers stored under an address. All else is shown beside the verdict that the judge reaches.
+A rule is a function over a parsed text. It explains and sorts. A program that no rule flags is not
+proved honest. `convicts` is for text with only one meaning: patched clocks, answers stored under an
+address. All other findings are shown next to the verifier's verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Text = TypeVar("Text")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What a rule is called, whether it suffices for a verdict, and what it sees."""
+    """A rule's name, whether it suffices for a verdict, and what it sees."""
 
     name: str
     convicts: bool
@@ -28,7 +28,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Sight:
-    """One thing that a rule saw: the 1-based line, and why it matters there."""
+    """A place that a rule saw: the 1-based line, and why it matters there."""
 
     line: int
     message: str
@@ -36,7 +36,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class Check(Generic[Text]):
-    """A rule and the function that looks for it in one kind of text."""
+    """A rule and the function that applies it to one kind of text."""
 
     rule: Rule
     look: Callable[[Text], Iterator[Sight]]
@@ -49,12 +49,12 @@ def check(
     *,
     convicts: bool = False,
 ) -> Check[Text]:
-    """A rule with its function."""
+    """Return a rule with its function."""
     return Check(Rule(name=name, convicts=convicts, summary=summary), look)
 
 
 def finding_of(rule: Rule, sight: Sight, lines: list[str]) -> Finding:
-    """The record of what was seen, with the line as evidence."""
+    """Return a sight as a record, with the line as evidence."""
     inside = 0 < sight.line <= len(lines)
     evidence = lines[sight.line - 1].strip()[:LONGEST_EVIDENCE] if inside else ""
     return Finding(

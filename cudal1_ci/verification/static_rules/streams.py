@@ -1,7 +1,7 @@
-"""The rule about work on a side stream that nothing waits for.
+"""Find work on a side stream that nothing waits for.
 
 A function is read as one: any wait in it counts for all of its streams and paths. A wait on one
-path alone, or for another stream, goes unseen here; the verifier's measurements see those.
+path only, or for another stream, is not seen here. The verifier's measurements see it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ _MAIN = {"current_stream", "default_stream"}
 
 
 def side_stream(text: PythonText) -> Iterator[Sight]:
-    """Lines that make a stream current, where neither the function around, nor one that it calls
-    or that calls it, waits for a stream."""
+    """Find lines that make a stream current, where no function near waits for a stream. Near are
+    the function around, its callers and the functions that it calls."""
     makers = [
         call for name in _MAKERS for call in text.calls_of(name) if call.args or call.keywords
     ]
     waits: dict[str, list[ast.Call]] = defaultdict(list)
-    """By the function around, by its name, and by the names that it calls."""
+    """Whether there is a wait in the function around, by its name, and by the names that it
+    calls."""
     called: dict[Function | None, set[str]] = defaultdict(set)
     for call in text.every(ast.Call) if makers else ():
         function = text.function(call)
@@ -54,7 +55,8 @@ def where(function: Function | None) -> str:
 
 
 def waits_for_itself(text: PythonText, wait: ast.Call, maker: ast.Call) -> bool:
-    """Whether a wait inside of the maker's block is the side stream's own, or of one path alone."""
+    """Return whether a wait inside the maker's block is the side stream's own, or of one path
+    only."""
     above = list(text.above(wait))
     block = next(
         (
@@ -72,7 +74,7 @@ def waits_for_itself(text: PythonText, wait: ast.Call, maker: ast.Call) -> bool:
 
 
 def is_wait(text: PythonText, call: ast.Call) -> bool:
-    """Whether the caller's stream, or the host, waits for another stream there."""
+    """Return whether the caller's stream, or the host, waits for another stream there."""
     match call.func:
         case ast.Attribute(attr="wait_stream"):  # a side stream that waits begins after the caller
             return not any(is_main(text, value) for value in call.args)
@@ -82,7 +84,7 @@ def is_wait(text: PythonText, call: ast.Call) -> bool:
 
 
 def is_main(text: PythonText, value: ast.expr) -> bool:
-    """Whether a value is the caller's own stream, directly or by name."""
+    """Return whether a value is the caller's own stream, directly or by name."""
     if isinstance(value, ast.Name):
         bound = text.bindings(value, value.id)
         return any(isinstance(b, ast.Call) and last(b.func) in _MAIN for b in bound)
