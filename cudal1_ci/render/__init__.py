@@ -28,7 +28,7 @@ __all__ = ["FORMATS", "render", "render_json"]
 
 
 def render(document: Report | Listing, output_format: str) -> str:
-    """A report or a listing in one of FORMATS, ending in a newline.
+    """Render a report or a listing in one of FORMATS, ending in a newline.
 
     Raises:
         ReportError: There is no such format, or it cannot hold a listing.

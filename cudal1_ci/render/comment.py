@@ -43,7 +43,7 @@ __all__ = ["About", "comment", "summary"]
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """How much of each part there is room for."""
+    """Hold how much of each part fits."""
 
     num_rows: int
     """Targets of one verdict."""
@@ -61,8 +61,8 @@ FOR_SUMMARY = Room(num_rows=ALL, num_proposals=ALL, num_patches=ALL)
 
 
 def comment(document: Report, about: About, *, template: str | None = None) -> str:
-    """Markdown of at most 60,000 characters. `template` is the text of a user's own template,
-    which may begin with `{% extends "comment.md.j2" %}`.
+    """Render Markdown of at most 60,000 characters. `template` is the text of a user's own
+    template, which may begin with `{% extends "comment.md.j2" %}`.
 
     Raises:
         ReportError: The user's template is none, or does not work.
@@ -71,7 +71,7 @@ def comment(document: Report, about: About, *, template: str | None = None) -> s
 
 
 def summary(document: Report, about: About, *, template: str | None = None) -> str:
-    """The same with every target and every proposal, of at most a million bytes.
+    """Render every target and every proposal in at most a million bytes.
 
     Raises:
         ReportError: The user's template is none, or does not work.
@@ -96,12 +96,12 @@ def _fitted(document: Report, about: About, first: Room, max_bytes: int, own: st
 
 
 def _unmarked(text: str) -> str:
-    """Without a marker that somebody planted in code, the one place that keeps its characters."""
+    """Remove a marker that somebody planted in code, the one place that keeps its characters."""
     return MARKER.sub(f"<{SPLIT}", text)
 
 
 def _rooms(first: Room, found: Changes, proposals: Sequence[Proposal]) -> Iterator[Room]:
-    """Less and less, in the order in which things are missed least."""
+    """Yield smaller and smaller rooms, in the order in which parts are missed least."""
     room = replace(
         first,
         num_proposals=min(first.num_proposals, len(proposals)),
@@ -129,7 +129,7 @@ def _rooms(first: Room, found: Changes, proposals: Sequence[Proposal]) -> Iterat
 
 
 def _lost(first: Room, room: Room, found: Changes, proposals: Sequence[Proposal]) -> list[str]:
-    """What there was no room for, in words."""
+    """Return what did not fit, in words."""
     shown = proposals[: first.num_proposals]
     patches = [p for p in shown[room.num_patches :] if p.evaluation.candidate.patch is not None]
     num_hidden = len(shown[room.num_proposals :])

@@ -37,14 +37,14 @@ MOST_CALLS = 10**15
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What is saved at least, as a fraction or in microseconds."""
+    """Hold what is saved at least, as a fraction or in microseconds."""
 
     unit: Unit
     amount: float
 
     @property
     def text(self) -> str:
-        """`4.1 % of a training step`."""
+        """Format `4.1 % of a training step`."""
         match self.unit:
             case "step":
                 return f"{percent_text(self.amount)} of a training step"
@@ -71,7 +71,7 @@ class Gain:
 
 
 def gains_of(document: Report) -> list[Gain]:
-    """All proposals that are faster beyond doubt, what saves the most first."""
+    """Return all proposals that are faster beyond doubt; the largest saving comes first."""
     found = {gain.id: gain for proposal in digest(document).proposals for gain in _gains(proposal)}
     return sorted(
         found.values(),
@@ -93,7 +93,7 @@ def _gains(proposal: Proposal) -> Iterator[Gain]:
 
 
 def id_of(entry: Entry, evaluation: Evaluation) -> str:
-    """16 hex digits of the target and of the lines that change."""
+    """Return 16 hex digits of the target and of the lines that change."""
     patch = evaluation.candidate.patch
     changed: object = evaluation.candidate.id
     if patch is not None:
@@ -105,7 +105,7 @@ def id_of(entry: Entry, evaluation: Evaluation) -> str:
 
 
 def saved_by(entry: Entry, evaluation: Evaluation) -> Saved | None:
-    """From the best source that there is; None where it comes to nothing."""
+    """Return the saving from the best source available; None where it comes to nothing."""
     fractions = lowest_fractions(evaluation)
     for unit in ORDER:
         amount = _amount(unit, entry, evaluation, fractions)
@@ -115,7 +115,7 @@ def saved_by(entry: Entry, evaluation: Evaluation) -> Saved | None:
 
 
 def lowest_fractions(evaluation: Evaluation) -> dict[str, float]:
-    """By workload, the fraction of its time that is saved on the device that gains the least."""
+    """Return the saved fraction of each workload's time, on the device that gains the least."""
     found: dict[str, float] = {}
     for m in evaluation.measurements:
         if m.speedup_low is not None and m.baseline == "eager":
@@ -147,7 +147,7 @@ def _amount(
 
 
 def _calls(unit: Unit, entry: Entry, times_us: dict[str, float]) -> dict[str, float]:
-    """How often each workload is called, as far as that is known."""
+    """Return how often each workload is called, where that is known."""
     if unit == "call_us":
         return dict.fromkeys(times_us, 1.0)
     if unit == "traced_us":

@@ -28,7 +28,7 @@ NUM_ITEMS = 20
 
 
 class About(Record, frozen=True, kw_only=True):
-    """What the report does not know."""
+    """Hold what the report does not know."""
 
     run_url: str
     sha: str
@@ -39,7 +39,7 @@ class About(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """How much there is room for."""
+    """Hold how much fits."""
 
     num_items: int
     num_details: int
@@ -54,7 +54,7 @@ def issue(
     max_items: int = NUM_ITEMS,
     max_bytes: int = MAX_COMMENT_BYTES,
 ) -> str:
-    """Markdown of at most `max_bytes`.
+    """Render Markdown of at most `max_bytes`.
 
     Raises:
         ReportError: Not even the first line fits.
@@ -70,7 +70,7 @@ def issue(
 
 
 def pull_request(document: Report, gain: Gain, about: About) -> str:
-    """The body of a draft with one proposal.
+    """Render the body of a draft with one proposal.
 
     Raises:
         ReportError: It is too long.
@@ -102,7 +102,7 @@ def _rendered(name: str, told: Mapping[str, Any]) -> str:
 
 
 def _rooms(room: Room) -> Iterator[Room]:
-    """Less and less, in the order in which things are missed least."""
+    """Yield smaller and smaller rooms, in the order in which parts are missed least."""
     yield room
     while room.num_patches:
         room = replace(room, num_patches=room.num_patches // 2)
@@ -116,7 +116,7 @@ def _rooms(room: Room) -> Iterator[Room]:
 
 
 def _lost(whole: Room, room: Room) -> list[str]:
-    """What there was no room for, in words."""
+    """Return what did not fit, in words."""
     lost = []
     if room.num_patches < whole.num_patches:
         lost.append(f"the diffs of {_proposals(whole.num_patches - room.num_patches)}")

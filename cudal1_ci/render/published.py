@@ -51,7 +51,7 @@ class Listable(Protocol):
 
 
 class Plan(Protocol):
-    """All targets of a tree before they are judged."""
+    """Hold all targets of a tree before they are verified."""
 
     @property
     def repository(self) -> str: ...

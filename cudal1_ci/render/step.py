@@ -25,8 +25,9 @@ US_PER_HOUR = 3.6e9
 
 
 def step_of(entry: Entry, steps_per_month: int | None) -> TrainingStep | None:
-    """Of the proposal, or else of the first evaluation that was measured; None where neither a
-    share nor hours are known."""
+    """Return the step of the proposal, or of the first measured evaluation where there is none.
+    None where neither a share nor hours are known.
+    """
     calls = {w.name: w.calls_per_step for w in entry.workloads if w.calls_per_step}
     steps = next((w.steps for w in entry.workloads if w.steps is not None), None)
     measured = [m for m in measurements(entry) if m.workload in calls and m.baseline == "eager"]
@@ -62,8 +63,9 @@ def measurements(entry: Entry) -> Sequence[Measurement]:
 
 
 def share_of(weighted: Sequence[tuple[float, Measurement]], steps: TracedSteps) -> Interval | None:
-    """The time of the calls over that of the step, with the worst that both intervals allow; None
-    where either has none, or where the calls would take longer than the step."""
+    """Return the time of the calls over that of the step, at the worst that both intervals allow.
+    None where either has no interval, or where the calls would take longer than the step.
+    """
     level = speedups.LEVEL / (len(weighted) + 1)
     step = mean_interval(steps.durations_us, level)
     times = [(number, reference_interval(m, level)) for number, m in weighted]
@@ -86,7 +88,7 @@ def share_of(weighted: Sequence[tuple[float, Measurement]], steps: TracedSteps) 
 def hours_saved(
     weighted: Sequence[tuple[float, Measurement]], steps_per_month: int
 ) -> Interval | None:
-    """Hours that the calls take less in a month, less than zero where they may take more."""
+    """Return the hours that the calls save in a month; below zero where they may take longer."""
     level = speedups.LEVEL / len(weighted)
     estimate = low = high = 0.0
     for number, measured in weighted:
@@ -103,7 +105,9 @@ def hours_saved(
 
 
 def reference_interval(measured: Measurement, level: float) -> Interval | None:
-    """Microseconds of a call of the reference, over repetitions; as `score.reference_us`."""
+    """Return microseconds of a call of the reference over repetitions, as `score.reference_us`
+    does.
+    """
     logs = [math.log(speedups.typical_us(one.reference_us)) for one in measured.repetitions]
     found = mean_interval(logs, level)
     return found and Interval(
@@ -112,7 +116,7 @@ def reference_interval(measured: Measurement, level: float) -> Interval | None:
 
 
 def mean_interval(values: Sequence[float], level: float) -> Interval | None:
-    """Mean with its t interval; None of fewer than two values."""
+    """Return the mean with its t interval; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)
