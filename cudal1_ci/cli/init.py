@@ -91,7 +91,7 @@ def init(
 
 
 def configuration_of(path: Path) -> Path | None:
-    """The file that configures the tree already."""
+    """Return the file that configures the tree already."""
     from cudal1_ci.config.written import (
         TABLE,
         read_toml,

@@ -172,7 +172,7 @@ def _summarize(texts: Texts, environ: Mapping[str, str]) -> None:
 
 
 def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> None:
-    """End the check run that was started, if one was; why is said by whoever calls."""
+    """End the check run, if one was started; the caller reports the reason."""
     if flags["dry_run"] or not environ.get("GITHUB_TOKEN"):
         return
     client = client_of(run, environ, flags)
@@ -185,7 +185,7 @@ def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]
 
 
 def _known(client: Client | None, run: Occasion, options: Options) -> Known:
-    """What is on GitHub; nothing where nobody is asked, or where the token may not read it.
+    """Read the state of GitHub; return nothing without a client or without read permission.
 
     Raises:
         ForgeError: It cannot be read.

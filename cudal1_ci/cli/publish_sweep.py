@@ -66,7 +66,7 @@ def _summarize(text: str) -> None:
 
 
 def branch_of(run: Occasion, environ: Mapping[str, str]) -> str:
-    """The branch that the event is about.
+    """Return the branch that the event is about.
 
     Raises:
         ConfigError: It is about none, or about a pull request.
@@ -83,7 +83,7 @@ def branch_of(run: Occasion, environ: Mapping[str, str]) -> str:
 
 
 def _known(client: Client) -> Known | None:
-    """What is on GitHub; None where the token may not read it.
+    """Read the state of GitHub; return None where the token may not read it.
 
     Raises:
         ForgeError: It cannot be read.
@@ -100,7 +100,7 @@ def _known(client: Client) -> Known | None:
 
 
 def _post(prepared: Prepared, client: Client | None, flags: Mapping[str, Any]) -> None:
-    """Drafts first, as the issue leads to them.
+    """Post drafts first, because the issue links to them.
 
     Raises:
         ForgeError: Something could not be posted; all else was.

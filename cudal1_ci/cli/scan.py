@@ -90,8 +90,7 @@ def scan(path: Path, **flags: Any) -> None:
 
 
 def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> None:
-    """What there is, whatever GPU this machine has, or what would be tried here; nothing is
-    judged."""
+    """Write what exists, for any GPU, or what would be tried here; verify nothing."""
     if not flags["list_only"]:
         require(settings.device)
     plan = planned(path, settings, progress, flags)
@@ -105,7 +104,7 @@ def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str
 
 
 def planned(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Plan:
-    """What there is to judge."""
+    """Return what there is to verify."""
     return plan_of(
         path,
         settings,

@@ -143,7 +143,7 @@ SEVERITY = [EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED]
 
 
 def exit_code(status: str) -> int:
-    """The exit code that contracts.md gives a status."""
+    """Return the exit code that contracts.md gives a status."""
     by_status = {
         "passed": EXIT_DONE,
         "inconclusive": EXIT_INCONCLUSIVE,
@@ -153,7 +153,7 @@ def exit_code(status: str) -> int:
 
 
 def write_lines(target: str, documents: list[Evaluation]) -> None:
-    """One JSON object a line, to a file or, for `-`, to stdout."""
+    """Write one JSON object a line, to a file or, for `-`, to stdout."""
     text = b"\n".join(to_json(document) for document in documents).decode() + "\n"
     if target == "-":
         click.echo(text, nl=False)

@@ -43,7 +43,7 @@ DeviceName = Annotated[
 
 
 class Setting(Record, frozen=True, kw_only=True):
-    """One key, its value as a person would write it, and where it came from."""
+    """Hold one key, its value as a person would write it, and where it came from."""
 
     key: str
     value: Any
@@ -52,7 +52,9 @@ class Setting(Record, frozen=True, kw_only=True):
 
 
 class Settings(Record, frozen=True, kw_only=True):
-    """All settings of a run. A field that is a Config record is the table of that room's keys."""
+    """Hold all settings of a run. A field that is a Config record is the table of that
+    room's keys.
+    """
 
     trace: str | None = None
     """Command whose calls of the project's code become workloads: `pytest -q`."""
@@ -99,7 +101,7 @@ class Settings(Record, frozen=True, kw_only=True):
     sources: tuple[Setting, ...] = ()
 
     def origins(self) -> Iterator[tuple[str, Any, str]]:
-        """Every key with its value and where that came from, in the order of the records."""
+        """Yield every key with its value and where that came from, in the order of the records."""
         for setting in self.sources:
             yield setting.key, setting.value, setting.origin
 
@@ -126,7 +128,7 @@ class Key(Record, frozen=True, kw_only=True):
 
     @property
     def variable(self) -> str:
-        """In the environment: `CUDAL1_CI_TRIAL_MAX_CALLS`."""
+        """Return the name in the environment: `CUDAL1_CI_TRIAL_MAX_CALLS`."""
         return ENVIRONMENT_PREFIX + re.sub(r"[.-]", "_", self.name).upper()
 
     @property
@@ -135,7 +137,7 @@ class Key(Record, frozen=True, kw_only=True):
 
 
 def all_keys() -> dict[str, Key]:
-    """Every key by its name."""
+    """Return every key by its name."""
     keys: dict[str, Key] = {}
     for field in msgspec.structs.fields(Settings):
         if field.name in NOT_KEYS:
@@ -152,7 +154,7 @@ def all_keys() -> dict[str, Key]:
 
 
 def all_rooms() -> dict[str, type[Record]]:
-    """The Config record of each field of Settings that is one."""
+    """Return the Config record of each field of Settings that is one."""
     return {f.name: f.type for f in msgspec.structs.fields(Settings) if is_room(f.type)}
 
 

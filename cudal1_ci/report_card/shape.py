@@ -41,7 +41,9 @@ class TrialDocument(EvaluationDocument, frozen=True, kw_only=True):
 
 
 class ResultDocument(Document, frozen=True, kw_only=True):
-    """One column on one task. Without a trial nothing was given, or the judge failed."""
+    """Describe one column on one task. Without a trial nothing was given, or the
+    verifier failed.
+    """
 
     solver: Name
     trials: tuple[TrialDocument, ...] = ()
@@ -50,7 +52,7 @@ class ResultDocument(Document, frozen=True, kw_only=True):
 
 
 class DemandDocument(Document, frozen=True, kw_only=True):
-    """What a call of a reference asks of any device at the least."""
+    """Hold the least that a call of a reference demands of any device."""
 
     num_bytes: Count
     """Of inputs, parameters, buffers and outputs."""

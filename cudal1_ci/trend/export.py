@@ -14,7 +14,7 @@ from cudal1_ci.trend.view import View
 
 
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One time of one commit; smaller is better."""
+    """Hold one time of one commit; smaller is better."""
 
     name: str
     unit: str

@@ -26,7 +26,7 @@ class Seen:
 
     @property
     def is_standing(self) -> bool:
-        """Whether it is a regression that no later step has undone."""
+        """Return whether a step is a regression that no later step has undone."""
         return self.step.ratio > 1 and self.undone_at is None
 
 
@@ -49,7 +49,7 @@ class TargetView:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """All that is shown."""
+    """Hold everything that is shown."""
 
     repository: str
     commits: Commits
@@ -66,7 +66,7 @@ class View:
 
 
 def view(history: History, commits: Commits) -> View:
-    """What a history says."""
+    """Return the view of a history."""
     every = all_series(history, commits)
     steps = [seen for one in every for seen in _seen(one)]
     steps.sort(key=lambda s: (not s.is_standing, -abs(math.log(s.step.ratio)), s.series.target))
@@ -81,7 +81,7 @@ def view(history: History, commits: Commits) -> View:
 
 
 def _targets(every: list[Series], steps: list[Seen]) -> tuple[TargetView, ...]:
-    """The worst first: by the largest step that stands, then by all steps together."""
+    """Sort targets, the worst first: by the largest lasting step, then by all steps together."""
     by_target: dict[str, list[Series]] = {}
     for one in every:
         by_target.setdefault(one.target, []).append(one)
