@@ -33,14 +33,14 @@ BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")"), "set": ("{", "}"), "dict": 
 
 
 def call_text(call: Call | Made) -> str:
-    """The arguments of a call in parentheses, or the function that makes them."""
+    """Format the arguments of a call in parentheses, or the function that makes them."""
     if isinstance(call, Made):
         return f"{call.path}:{call.function}()" if call.path else f"{call.function}()"
     return f"({', '.join(_arguments(call.args, call.kwargs, MAX_DEPTH))})"
 
 
 def argument_text(spec: ArgumentSpec) -> str:
-    """One argument."""
+    """Format one argument."""
     return _text(spec, MAX_DEPTH)
 
 
@@ -65,7 +65,7 @@ def _text(spec: ArgumentSpec, depth: int) -> str:
 
 
 def _tensor(spec: TensorSpec) -> str:
-    """`float32[8, 128]`, with what is unusual of it: range of integers, strides, device."""
+    """Format `float32[8, 128]` with its unusual properties: range of integers, strides, device."""
     text = f"{spec.dtype}{list(spec.shape)}"
     if spec.dtype.lstrip("u").startswith("int") and spec.low is not None and spec.high is not None:
         text += f" in {spec.low:.0f}..{spec.high:.0f}"

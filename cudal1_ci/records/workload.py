@@ -93,7 +93,7 @@ Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
 
 
 class Workload(Published, frozen=True, kw_only=True):
-    """One way in which a target is called."""
+    """Describe one way in which a target is called."""
 
     name: Name
     provenance: Provenance

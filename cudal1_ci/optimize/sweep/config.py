@@ -1,4 +1,4 @@
-"""How long a sweep may take."""
+"""Configure how long a sweep may take."""
 
 from __future__ import annotations
 
