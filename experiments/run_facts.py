@@ -1,5 +1,5 @@
-"""The facts of a report card's run without the programs in it, which others wrote or which repeat
-what they wrote: this repository keeps none of that.
+"""Keep the facts of a report card's run without its programs, which others wrote or which repeat
+theirs.
 
     python experiments/run_facts.py run.json --output assets/results/report-card-h100.json.gz
 
@@ -38,7 +38,7 @@ def facts(run: RunDocument) -> RunDocument:
 
 
 def without(run: RunDocument, columns: Sequence[str]) -> RunDocument:
-    """The run as if these had not been asked for.
+    """Return the run without these columns.
 
     Raises:
         ValueError: It has no such column.
@@ -80,7 +80,7 @@ def of_trial(trial: TrialDocument) -> TrialDocument:
 
 
 def told(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Findings, without the evidence of those that quote, and without the folders of a machine."""
+    """Return findings without quoted evidence and without the folders of a machine."""
     return tuple(
         msgspec.structs.replace(
             one,
@@ -92,7 +92,7 @@ def told(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def hashed(text: str) -> str:
-    """A text that has none of a program's lines; texts that differ have different ones."""
+    """Replace a program's text by its hash; different texts have different hashes."""
     return text if text.startswith(KEPT) else f"{KEPT}{content_hash(text)}"
 
 
