@@ -1,4 +1,4 @@
-"""KernelBench's own `eval_kernel_against_ref`, a fresh process a candidate, as its scripts run it.
+"""Run KernelBench's own `eval_kernel_against_ref`, a fresh process a candidate, as its scripts do.
 
 Nothing of it is in this repository. What is needed of a clone of
 github.com/ScalingIntelligence/KernelBench is written to a folder that git ignores, and can be

@@ -1,4 +1,4 @@
-"""Counts of a report card's run that the tables of results_page.py do not have.
+"""Count facts of a report card's run that the tables of results_page.py do not have.
 
     python experiments/results_counts.py assets/results/report-card-h100.json.gz
 

@@ -1,5 +1,6 @@
-"""The drawing of fast_p as a file of its own: that of the card's page, with its colors and a legend
-inside, as a picture in Markdown has no style sheet."""
+"""Draw fast_p as a separate file: the drawing of the card's page, with its colors and a legend
+inside, because a picture in Markdown has no style sheet.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
-"""The tables of a report card's run as Markdown, in the form of CUDA-L1's (arXiv 2507.14111), with
-what they are of and what they leave out. Numbers are the card's own (report_card/card.py)."""
+"""Render the tables of a report card's run as Markdown, in the form of CUDA-L1's (arXiv
+2507.14111).
+
+The text says what the tables cover and what they leave out. Numbers are the card's own
+(report_card/card.py).
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Keep the facts of a report card's run without its programs, which others wrote or which repeat
-theirs.
+"""Keep the facts of a report card's run without its programs, which may be other people's.
 
     python experiments/run_facts.py run.json --output assets/results/report-card-h100.json.gz
 
-In the place of each text is its hash, so that a run can still be told from another, merged with it,
-and checked against programs that somebody has fetched. Numbers, verdicts, and what the judge says
-of them stay; of a log the last line does, as tracebacks quote the program. `--without COLUMN` keeps
-nothing of what is to be measured again, which report_card.py does with `--earlier` and `--solvers`.
+A hash replaces each text, so that runs can still be compared, merged, and checked against fetched
+programs. Numbers, verdicts and the verifier's remarks stay. A log keeps its last line alone,
+because tracebacks quote the program. `--without COLUMN` drops a column that is to be measured
+again, which report_card.py does with `--earlier` and `--solvers`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Which attacks of `tests/attacks/` other checkers catch, and which honest programs they refuse.
+"""Count which attacks of `tests/attacks/` other checkers catch, and which honest programs they
+refuse.
 
 Every file of `tests/attacks/` and `tests/honest/` is put to the static checker of KernelBench, to
 kernelguard, to this package's static screen, and (those that need no GPU) to what KernelBench's

@@ -89,8 +89,9 @@ def form_of(problem: Problem, source: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def program_in(reference: TextProgram, code: str) -> TextProgram | Unusable:
-    """Return the answer's code as the product reads it: milliseconds, which many answers have
-    alike."""
+    """Return the answer's code as the product reads it. The result is cached: reading takes
+    milliseconds, and many answers have equal code.
+    """
     return as_text_program(reference, code)
 
 

@@ -1,4 +1,4 @@
-"""Hand work to several workers; more may come while they are at work.
+"""Hand work to several workers; more work may come while they run.
 
     queue = WorkQueue(len(judges), key=lambda task: task.id)
     with at_work(queue, judges, work):

@@ -228,7 +228,7 @@ def begun(
     """Return the id of a new run, or of the one that this run continues.
 
     Raises:
-        ConfigError: There is none to go on with.
+        ConfigError: There is none to continue.
     """
     arguments = {
         "bench": [str(path.resolve()) for path in paths],

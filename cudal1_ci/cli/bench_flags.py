@@ -1,4 +1,4 @@
-"""Values of the flags of `bench`, refused before anything is run."""
+"""Parse the flags of `bench`, and refuse bad values before anything is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device a verb measures on."""
+"""Choose the device that a verb measures on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cudal1-ci init`: writes a configuration that works, and workflows, and says what to do next."""
+"""Write a working configuration and workflows, and name the next step: `cudal1-ci init`."""
 
 from __future__ import annotations
 

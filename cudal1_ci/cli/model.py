@@ -1,4 +1,4 @@
-"""The models that a scan asks: where they are, whether one may write meanwhile, who gets a key."""
+"""Set up the models of a scan: where they are, whether one may write meanwhile, who gets a key."""
 
 from __future__ import annotations
 

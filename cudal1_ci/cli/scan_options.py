@@ -1,5 +1,4 @@
-"""A search of a tree for faster code, as `scan` and `sweep` make it: its options, its plan, what it
-works with, and how it ends."""
+"""Set up a search of a tree for `scan` and `sweep`: its options, its plan, its context, its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflows that `cudal1-ci init --workflows` writes: templates with three things filled in.
+"""Fill the templates of workflows for `cudal1-ci init --workflows` with three values.
 
 Those in templates/workflows run as they stand, but for the commit of the Action, which is all
 zeros there; examples/workflows shows the same text.
@@ -42,7 +42,7 @@ def workflow_files(also: Sequence[str], action: str | None, gpus: Sequence[str])
     """Return workflows by their name in .github/workflows.
 
     Raises:
-        ConfigError: A label or the action is not of its form, or the place of the Action is unknown.
+        ConfigError: A label or the action has a wrong form, or the Action is unknown.
     """
     action = action or own_action()
     names = (ALWAYS, *(name for one in also for name in ALSO[one]))

@@ -1,4 +1,4 @@
-"""Base against head: the same workloads on both trees of a change, through the judge.
+"""Compare base and head: the same workloads on both trees of a change, through the verifier.
 
     pairs       which targets there are to compare, and as what programs
     loop        measures them, alarms again in new processes, within a budget

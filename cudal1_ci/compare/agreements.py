@@ -1,4 +1,4 @@
-"""Slowdowns that somebody has agreed to: `[[tool.cudal1-ci.ack]]` in the configuration.
+"""Read agreed slowdowns: `[[tool.cudal1-ci.ack]]` in the configuration.
 
     [[tool.cudal1-ci.ack]]
     target = "src/attention.py:Attention*"

@@ -1,4 +1,4 @@
-"""Which targets there are to compare: those that a change touches, in both of its trees.
+"""Pair the targets to compare: those that a change touches, in both of its trees.
 
 Workloads are the head's, as it is called now; the base is the reference. A target whose file was
 renamed is the same; one that has another name is new, and the old one was removed.

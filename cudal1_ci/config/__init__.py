@@ -1,4 +1,4 @@
-"""Where every setting comes from: a flag, else the environment, else a file, else its default.
+"""Find every setting: in a flag, else the environment, else a file, else its default.
 
     settings = load_settings(Path("."), overrides={"budget": "10m"})
     settings.trial.threads, settings.review.budget_s

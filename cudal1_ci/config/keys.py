@@ -1,11 +1,11 @@
-"""The keys: what can be set, and which field of which record it fills.
+"""List the keys: what can be set, and which field of which record it fills.
 
-Each room has its own Config record beside it, and the fields of `Settings` name those records. A
-field that is added to a room's Config is a key from then on, with nothing to do here:
-`TrialConfig.max_calls` is `trial.max-calls` in a file and `CUDAL1_CI_TRIAL_MAX_CALLS` in the
-environment. A field in seconds (`load_s`) is a key without the suffix, as its value says the unit.
+Each room has its own Config record, and the fields of `Settings` name those records. A new field of
+a room's Config is a key at once: `TrialConfig.max_calls` is `trial.max-calls` in a file and
+`CUDAL1_CI_TRIAL_MAX_CALLS` in the environment. A field in seconds (`load_s`) is a key without the
+suffix, because its value has the unit.
 
-Knows no secrets: no key holds one. The keys are listed in docs/configuration.md.
+No key holds a secret. The keys are listed in docs/configuration.md.
 """
 
 from __future__ import annotations

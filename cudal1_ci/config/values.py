@@ -2,7 +2,7 @@
 
     parse_duration("1h30m") == 5400.0
 
-The one place where durations and types are read. Of where a value stands it knows only the name.
+This is the one place where durations and types are read. It knows only the name of a value's place.
 """
 
 from __future__ import annotations

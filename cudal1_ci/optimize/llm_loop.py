@@ -1,12 +1,13 @@
-"""The contrastive loop of one target: rounds of questions to a model, verdicts, better questions.
+"""Run the contrastive loop of one target: questions to a model, verdicts, better questions.
 
-Rewrites of the playbook come first, as they cost nothing: what of them passed is among the variants
-that the model is shown, like the original (speedup 1), and what earlier runs proved on this problem
-or on a similar one. Each round is judged while the model still writes; the next one is shown the
-verdicts. The loop ends when the rounds are over, when nothing better came for some of them, or when
+Rewrites of the playbook come first, because they cost nothing. The model is shown variants: the
+rewrites that passed, the original (speedup 1), and what earlier runs proved on this problem or on a
+similar one. Each round is verified while the model still writes; the next one is shown the
+verdicts. The loop ends when the rounds are over, when some of them brought nothing better, or when
 the best is as fast as the device's memory allows.
 
-Knows the order of things: what a prompt shows is propose's, what a candidate is worth the judge's.
+This module knows the order of the rounds. `propose` decides what a prompt shows, the verifier what
+a candidate is worth.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop over targets: in which order, by which judges, until when.
+"""Run the loop over targets: their order, their verifiers, and the end of the budget.
 
 `survey` reads a tree and says for every target how it can be called, or why not; `review` spends
 the budget on the targets that can be. Knows the order of things and nothing else: what becomes of

@@ -1,4 +1,4 @@
-"""Arguments as a person would write them: `(float32[8, 128, 256], mask=bool[8, 128])`.
+"""Format arguments as a person would write them: `(float32[8, 128, 256], mask=bool[8, 128])`.
 
 For reading only: the text is not parsed again, so long values are cut rather than kept whole.
 

@@ -1,6 +1,6 @@
-"""Bounds of numbers in a configuration, said with the key that each has in a file.
+"""Check the bounds of numbers in a configuration, and name the key that each has in a file.
 
-Used by the Config records of several rooms when they are made. None, where a field may be that, is
+The Config records of several rooms use this when they are made. None, where a field allows it, is
 within all bounds.
 """
 

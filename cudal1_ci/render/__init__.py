@@ -1,4 +1,4 @@
-"""What was found, for those who want to know: people, programs and other machines.
+"""Render what was found for people, programs and other machines.
 
     render(published(report), "html")
 

@@ -1,4 +1,4 @@
-"""Lines and tables on a console, and when a table has no room and is a list.
+"""Print lines and tables on a console; a table without room becomes a list.
 
 A table whose columns would break names within a word cannot be read.
 """

@@ -1,13 +1,12 @@
-"""A report as the comment below a pull request: the verdict first, and of everything else as much
-as fits.
+"""Render a report as the comment below a pull request: the verdict first, then as much as fits.
 
     comment(document, About(run_url="https://github.com/o/r/actions/runs/1", head_sha="5f3c2a9d41"))
 
-The words are in templates/comment.md.j2, in blocks that a template of a user's own may replace.
-Whatever a template writes is escaped and cut (markup.py); the sandbox keeps it to the data that it
-is given. What is too long loses diffs, then tables of workloads, then what was not measured, then
-rows, then proposals, then lists: never the verdict. It says what it lost. No comment holds a
-marker: who posts it adds one.
+The words are in templates/comment.md.j2, in blocks that a user's own template may replace. Whatever
+a template writes is escaped and cut (markup.py), and the sandbox limits a template to its data. A
+long comment loses diffs, then tables of workloads, then what was not measured, then rows, then
+proposals, then lists: never the verdict. The comment says what it lost. It holds no marker: the
+code that posts it adds one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A patch as HTML, with the syntax colors of its language and line numbers that are not copied.
+"""Render a patch as HTML, with syntax colors and with line numbers that are not copied.
 
 The lines of each side of a hunk are lexed together, so that a string over several lines is one
 string; what began before the hunk cannot be known, and is colored as if it began there.

@@ -1,17 +1,17 @@
-"""The proposals of a report in the order of what they save, each under a name that lasts.
+"""Order a report's proposals by what they save, each under a stable name.
 
     for gain in gains_of(document):
         gain.id, gain.saved.amount
 
-What a proposal saves is estimated from below: the lower bound of each speedup, weighted by how much
-of the time the calls take. How much that is has several sources, from the best to the worst: the
-share of a training step, the share of the traced time, calls in a step and the time of one, calls
-in a trace and the time of one, the time of one call. Different units are not compared: what has a
-better source comes first.
+The saving of a proposal is estimated from below: the lower bound of each speedup, weighted by the
+calls' part of the time. That part has several sources, from the best to the worst: the share of a
+training step, the share of the traced time, calls in a step and the time of one, calls in a trace
+and the time of one, the time of one call. Different units are not compared: the better source comes
+first.
 
-A proposal's id is a hash of what it changes, wherever in its file that stands: it outlives lines
-that move, and changes with the code that it replaces. (What `/cudal1 apply` names is a patch to the
-letter, `digest.Proposal.id`: what is applied must be what was seen.)
+A proposal's id is a hash of what it changes, wherever in its file that is. The id stays when lines
+move, and changes with the code that it replaces. (`/cudal1 apply` names an exact patch,
+`digest.Proposal.id`: what is applied must be what was seen.)
 """
 
 from __future__ import annotations

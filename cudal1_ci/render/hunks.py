@@ -1,4 +1,4 @@
-"""A unified diff taken apart, for those who show it or turn it into edits."""
+"""Parse a unified diff, to show it or to turn it into edits."""
 
 from __future__ import annotations
 

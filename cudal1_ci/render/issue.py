@@ -1,10 +1,10 @@
-"""Proposals as the rolling issue of a repository, and one of them as a draft pull request.
+"""Render proposals as a repository's rolling issue, and one of them as a draft pull request.
 
     issue(document, gains_of(document), About(run_url=..., sha=...))
 
-As the comment below a pull request (comment.py): words in templates, whatever they write escaped
-and cut, and of what is too long first diffs go, then how things were measured, then items. Nothing
-in the text says which run it is of but one line, so that a sweep without news writes the same one.
+The issue works like the comment below a pull request (comment.py): the words are in templates, and
+their output is escaped and cut. A long issue loses diffs, then how things were measured, then
+items. One line alone names the run, so that a sweep without news writes the same text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report as GitHub-flavored Markdown: the digest first, diffs and long tables folded.
+"""Render a report as GitHub-flavored Markdown: the digest first, diffs and long tables folded.
 
 Every text that comes from outside is escaped unless the template says what else it is (`code`,
 `fenced`): the environment escapes each expression that is not already Markdown (markup.py).

@@ -1,4 +1,4 @@
-"""Drawings of times and speedups as inline SVG. Geometry only: colors and fonts are the page's CSS.
+"""Draw times and speedups as inline SVG. Geometry only: colors and fonts are the page's CSS.
 
 The overview has one bar a measurement on a logarithmic axis, so that 2x and 8x are as far apart as
 0.5x and 2x; the plot of paired times starts at zero, so that lengths compare as times do.

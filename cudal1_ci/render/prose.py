@@ -1,4 +1,4 @@
-"""The little markup that our own sentences have: lists of lines with a dash, `code` in backticks.
+"""Parse the markup of our own sentences: lists of lines with a dash, `code` in backticks.
 
 Proposers, hints and notices write so; Markdown and HTML each show it in their own way. Whatever
 else the text contains is text.

@@ -1,4 +1,4 @@
-"""Reading report.json back. The file is hostile data: it may come from a pull request.
+"""Read report.json. The file is hostile data: it may come from a pull request.
 
 Nothing in it is run, followed or believed beyond its shape: sizes are capped, numbers are finite,
 paths stay inside of the checkout, patches parse. What is wrong is said with its place in the file.

@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0, for code scanning: a result for each proposal, with its fix.
+"""Render a report as SARIF 2.1.0, for code scanning: a result for each proposal, with its fix.
 
 Source: OASIS, Static Analysis Results Interchange Format 2.1.0, sections 3.27 (result) and 3.55
 (fix). One rule, because consumers group by rule and what they would show is the same: this code

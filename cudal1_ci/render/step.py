@@ -1,14 +1,14 @@
-"""What a target is worth in a training step: its share, and the GPU hours that a proposal saves.
+"""Compute a target's worth in a training step: its share, and the GPU hours that a proposal saves.
 
     step_of(entry, steps_per_month=1_000_000)
 
-Known is how often a step makes the calls that were measured and how long a step took, from a trace
-that saw steps of an optimizer, and how long a call takes, from the judge. Where these are not on a
-GPU of the same name the two times belong to different things, and there is no share. Hours need no
-time of a step: only calls, times of calls, and the number of steps that a person stated.
+A trace of optimizer steps shows how often a step makes the measured calls and how long a step took.
+The verifier measures how long a call takes. There is no share where the two times are not from a
+GPU of the same name. Hours need no time of a step: only calls, times of calls, and the number of
+steps that a person stated.
 
-Assumed: that a step waits for the calls, one after the other. Under the tracer a step takes rather
-longer than without, which makes the share smaller. Where anything is missing there is no number.
+A step is assumed to wait for the calls, one after the other. Under the tracer a step takes longer
+than without, which makes the share smaller. Where anything is missing there is no number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A report for a terminal, a log or a pipe.
+"""Print a report on a terminal, a log or a pipe.
 
 Knows rich; writes to the Console it is given and colors only where that is a terminal. On a narrow
 one the tables become lists, because a table with columns of six letters cannot be read.

@@ -1,4 +1,4 @@
-"""Lines of a log that GitHub's runner reads as commands.
+"""Write log lines that GitHub's runner reads as commands.
 
 workflow_command("error", "pyproject.toml: expected a table")    # ::error::pyproject.toml: ...
 """

@@ -1,4 +1,4 @@
-"""The report card: many tasks, several ways to make each faster, one judge.
+"""Make the report card: many tasks, several ways to make each faster, one verifier.
 
     tasks.py        paths -> tasks: KernelBench checkouts, CUDA-L1's releases, other folders
     names.py        names that tell tasks apart, where two corpora have the same
@@ -11,6 +11,6 @@
     card.py         a run -> its tables
     table.py, page.py, plots.py    a card for people
 
-A task whose reference says nothing (constant output, a check that anything would pass) is named and
-left out of every column.
+A task whose reference is degenerate (constant output, a check that anything would pass) is named
+and excluded from every column.
 """

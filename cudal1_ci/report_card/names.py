@@ -1,4 +1,4 @@
-"""Names that tell tasks apart. Pure.
+"""Give tasks names that are unique. Pure.
 
 KernelBench's `level1/1` and that of CUDA-L1's release are two texts under one name, and so are a
 task before and after its text was changed. A name that several problems have says its source too,

@@ -1,4 +1,4 @@
-"""Drawings of a card as inline SVG. Geometry only: colors and fonts are the page's CSS.
+"""Draw a card as inline SVG. Geometry only: colors and fonts are the page's CSS.
 
 Both have logarithmic axes of speedups, so that 2x and 8x are as far apart as 0.5x and 2x.
 """

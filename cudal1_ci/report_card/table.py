@@ -1,4 +1,4 @@
-"""A card as text, in the form of the paper's tables."""
+"""Render a card as text, in the form of the paper's tables."""
 
 from __future__ import annotations
 

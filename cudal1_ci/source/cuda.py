@@ -1,7 +1,7 @@
-"""The grammar of CUDA and C++ texts, as tree-sitter reads it: functions, their names, their spans.
+"""Parse CUDA and C++ texts with tree-sitter: functions, their names, their spans.
 
-Knows syntax alone. What a function is to this tool (a kernel, a launcher, a binding) is for those
-who ask.
+This module knows syntax alone. Its callers decide what a function is to this tool (a kernel, a
+launcher, a binding).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of GPU kernels as profilers give them, and as they can be read.
+"""Parse names of GPU kernels as profilers give them, and make them readable.
 
     brief("void at::native::vectorized_elementwise_kernel<4, at::native::AbsFunctor<float>, ...")
     # 'vectorized_elementwise_kernel<AbsFunctor>'

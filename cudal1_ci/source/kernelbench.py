@@ -1,4 +1,4 @@
-"""Task files of others, read where somebody has put them: none of their text is in this package.
+"""Read task files of others from a local checkout: none of their text is in this package.
 
     numbered(Path("KernelBench"))          KernelBench: folders `level1` to `level4` of `12_name.py`
     release(Path("h100.json"))             CUDA-L1: a reference and a kernel for it in every row

@@ -1,14 +1,14 @@
-"""Did it get slower? What paired times of two trees are worth.
+"""Decide whether code got slower, from paired times of two trees.
 
 Pure. The base is the reference of a measurement and the head its candidate, so a slowdown is the
 inverse of a speedup: 1.1 takes a tenth longer. A workload is a regression when four things hold of
-every measurement of it: the interval lies above 1 (statistics), the estimate exceeds the relative
-threshold, the absolute one, and the estimate against the control, the base's other process, exceeds
-the relative one too. An alarm is measured again in new processes, more often the more is compared:
-chance raises one comparison of forty on one side, so that twice in a row is one of 1,600, and
-`num_looks` keeps the chance of any false alarm in a whole run below five in a hundred. Noise of a
-shared processor keeps to no distribution and lasts for minutes, so there one more must agree: two
-looks without the control accuse changes that change nothing.
+every measurement of it. The interval is above 1 (statistics); the estimate exceeds the relative
+threshold; it exceeds the absolute one; and the estimate against the control, the base's other
+process, exceeds the relative one too. An alarm is measured again in new processes, more often the
+more is compared. Chance raises one comparison of forty on one side, so twice in a row is one of
+1,600. `num_looks` keeps the chance of any false alarm in a whole run below five in a hundred. Noise
+of a shared processor follows no distribution and lasts for minutes, so one more look must agree
+there: two looks without the control blame changes that change nothing.
 
 The worst workload decides, never a mean: no gain elsewhere makes up for a loss.
 """

@@ -1,4 +1,4 @@
-"""The speed of each target over commits and GPUs: what reports leave behind, and a page of it.
+"""Keep the speed of each target over commits and GPUs, from reports, and draw a page of it.
 
     history = read_lines(Path("history.jsonl"))
     render_page(view(history, commits_of(history)))

@@ -1,4 +1,4 @@
-"""A series as inline SVG. Geometry only: colors and fonts are the page's CSS.
+"""Draw a series as inline SVG. Geometry only: colors and fonts are the page's CSS.
 
 The axis of time is logarithmic, so that a tenth more looks the same everywhere; that of commits has
 the same places in every drawing, so that one looks across. Of many commits the last ones are drawn

@@ -1,4 +1,4 @@
-"""The times of the last commit as github-action-benchmark reads them (`customSmallerIsBetter`).
+"""Export the last commit's times for github-action-benchmark (`customSmallerIsBetter`).
 
 [{"name": "pkg/model.py:Block, base, NVIDIA H200", "unit": "us", "value": 11.5,
   "range": "± 0.2", "extra": "1.15x of the base's time, paired: regression"}]

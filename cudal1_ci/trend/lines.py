@@ -1,4 +1,4 @@
-"""Reading and writing the history: JSONL, hostile data like the reports that it was made from.
+"""Read and write the history: JSONL, hostile data like the reports that it was made from.
 
 A file that was cut off in its last line (a killed job, a full disk) is read without that line, and
 the next line that is written takes its place. Anything else that is no line of a history is

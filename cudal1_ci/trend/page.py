@@ -1,4 +1,4 @@
-"""A history for a person: one HTML file that makes no request, and a few lines for a log.
+"""Show a history: one HTML file that makes no request, and a few lines for a log.
 
 The page is under the policy of the report's page (render/html.py). Its links lead to commits, where
 the address of the repository is known: that comes from the workflow and never from the history.

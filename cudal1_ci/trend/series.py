@@ -1,12 +1,12 @@
-"""The lines of a history by target, workload and hardware, in the order of commits.
+"""Sort the lines of a history by target, workload and hardware, in the order of commits.
 
 A checkout knows that order; without one it is that of the lines. Commits that a checkout does not
-reach from its HEAD, such as those of pull requests that were squashed, are left out.
+reach from its HEAD, such as those of squashed pull requests, are left out.
 
-What can be compared: times of one session, that is the two sides of a row (`slowdown`). Times of
-different sessions can be compared as far as the machine stayed the same. So a series belongs to one
-kind of hardware and is cut into stretches where driver or software changed: between two stretches
-there is a break and never a step. Steps are looked for within a stretch alone (steps.py).
+Times of one session can be compared: the two sides of a row (`slowdown`). Times of different
+sessions can be compared while the machine stayed the same. So a series belongs to one kind of
+hardware and is cut where driver or software changed. Such a cut is a break and never a step. Steps
+are found within a stretch alone (steps.py).
 """
 
 from __future__ import annotations

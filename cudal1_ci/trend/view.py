@@ -1,8 +1,7 @@
-"""A history in the order in which a person wants to know it: what stays slower, then the targets,
-the worst first.
+"""Sort a history for a person: what stays slower comes first, then the targets, the worst first.
 
-A step to slower stands until the steps after it undo it, a break counting as no step: what a new
-driver gives does not undo what the code lost. Text and page show the same view.
+A step to slower counts until later steps undo it. A break is no step: a gain from a new driver does
+not undo a loss in the code. Text and page show the same view.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Remember the result of a target when a sweep was done with it, next to the evaluations.
 
-A look is written when everything was tried on a target and never before: one that was cut short by
-a budget, an interrupt or a kill has none, and is looked at again, where its finished evaluations
-cost nothing. It holds the names of evaluations and not their contents: the archive has those, under
-its own rule of what may stand in for a new trial.
+A look is written only when everything was tried on a target. A target that was cut short by a
+budget, an interrupt or a kill has none and is tried again; its finished evaluations then cost
+nothing. A look holds the names of evaluations and not their contents: the archive has those, under
+its own rule of reuse.
 
     note_look(planned, entry, context, means, is_settled=is_settled(problem, entry, context))
     entry = recalled(planned, look, context)

@@ -1,14 +1,14 @@
-"""Which target comes next. Pure.
+"""Choose which target comes next. Pure.
 
-First those that no sweep was done with, then those whose code, device or software is another one
-now, then those that were looked at and settled nothing, the oldest first. Targets that were settled
-and are unchanged have no turn: the archive knows them.
+Targets that no sweep has finished come first. Then come those whose code, device or software has
+changed, then those whose look settled nothing, the oldest first. Settled and unchanged targets have
+no turn: the archive knows them.
 
-Within a class comes first what there is most to win from: the share of the recorded time that its
-calls took; where none was recorded, the time of its calls as it was measured the last time. These
-two are not in one unit, so that a share comes before a time, and both before nothing known. Of
-either counts what is above the roofline of memory, where the device's data sheet and the call's
-tensors are known: a copy that runs at full bandwidth has nothing to give, however long it takes.
+Within a class the largest possible gain comes first: the share of the recorded time of its calls,
+or the last measured time of its calls where none was recorded. The two have different units, so a
+share comes before a time, and both before an unknown one. Only the part above the memory roofline
+counts, where the device's data sheet and the call's tensors are known: a copy at full bandwidth
+leaves nothing to gain, however long it takes.
 """
 
 from __future__ import annotations
