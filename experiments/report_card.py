@@ -54,7 +54,7 @@ LARGE_BYTES = 2**28
 LEAST_S = 45.0
 """With less left no part is begun."""
 END_S = 30.0
-"""For a part that was told to end."""
+"""For a part that was asked to end."""
 PARTS = ("light", "large", "alone")
 """In their order; files in the folder and logs are called by them."""
 
@@ -190,7 +190,7 @@ def run(
     Raises:
         SystemExit: It failed, with the end of what it said.
     """
-    # A CPU has one judge.
+    # A CPU has one verifier.
     seats = [one for one in devices for _ in range(1 if one == "cpu" else part.num_judges)]
     command = [
         *(sys.executable, "-m", "cudal1_ci", "bench", *map(str, paths)),

@@ -18,7 +18,7 @@ from cudal1_ci.report_card.table import number
 from cudal1_ci.report_card.worth import Worth, launches_its_own, own_worth, worth
 
 LEVEL = 1.02
-"""Within this factor two speedups are called level: what the judge calls a gain is beyond it."""
+"""Within this factor two speedups are called level: what the verifier calls a gain is beyond it."""
 NEAR = 1.2
 """Times the bound of the device, within which there is little left to win."""
 NUM_NAMED = 10

@@ -34,7 +34,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 FIRST = "Report card"
 """The page's first section; others are below it, where their marks are."""
 IMAGE = "images/{}{}.svg"
-"""Beside the page; of another machine than the first with its number."""
+"""Next to the page; machines after the first add their number."""
 
 
 def marks(title: str) -> tuple[str, str]:

@@ -37,11 +37,11 @@ MOST_CHARS = 400
 
 
 class TrialTimeout(Exception):
-    """A trial was ended by the benchmark, not by the judge."""
+    """A trial was ended by the benchmark, not by the verifier."""
 
 
 class TimedSession(Session):
-    """A session that knows how long it waited for the judge, by the kind of request."""
+    """A session that knows how long it waited for the verifier, by the kind of request."""
 
     def __init__(self, config: TrialConfig, **settings: Any):
         super().__init__(config, **settings)

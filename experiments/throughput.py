@@ -159,7 +159,7 @@ def theirs(
         print(f"KernelBench {one.name:32} {row['seconds']:6.1f} s {said}", file=sys.stderr)
 
 
-# --- what is told of them ----------------------------------------------------------------------
+# --- what is reported ----------------------------------------------------------------------
 
 
 def summary(own: dict[str, Any], other: dict[str, Any] | None) -> dict[str, Any]:

@@ -29,7 +29,7 @@ NUM_OPERATORS = 3
 """Of the profile, those that the analysis names."""
 NO_REASON = "The reference does more work than its result needs."
 NO_DESIGN = "The same result with less work."
-"""Of a candidate that says nothing itself."""
+"""Of a candidate without a text of its own."""
 TEMPLATE = """## Performance analysis
 {analysis}
 

@@ -103,7 +103,7 @@ def at_work(
         while (piece := queue.take(number)) is not None:
             try:
                 work(workers[number], piece)
-            except BaseException as error:  # noqa: BLE001 - raised below, for whoever asked
+            except BaseException as error:  # noqa: BLE001 - raised below, for the caller
                 queue.fail(error)
 
     threads = [

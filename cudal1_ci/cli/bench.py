@@ -1,4 +1,4 @@
-"""`cudal1-ci bench`: tasks by columns, one judge, a report card."""
+"""`cudal1-ci bench`: tasks by columns, one verifier, a report card."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ KEYS = {
 @click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights, or `none`.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def bench_verb(paths: tuple[Path, ...], **flags: Any) -> None:
-    """Judge solvers on folders of tasks, and draw up a report card.
+    """Run solvers on folders of tasks, and draw up a report card.
 
     Exit code 0 when every column had its turn on every task, 6 when the budget was spent before,
     130 when interrupted: what was finished is kept, and --resume asks nothing twice.

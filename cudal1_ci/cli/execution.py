@@ -27,7 +27,7 @@ KEYS = {
     "executor": "executor",
     "container_image": "container-image",
 }
-"""Flags of every verb that judges, by the setting that they stand for."""
+"""Flags of every verb that verifies, by the setting that they stand for."""
 TREE_KEYS = {
     **KEYS,
     "include": "discover.include",
@@ -63,7 +63,7 @@ def precision_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 TEXT_KEYS = {**KEYS, "seed": "trial.seed", "precision": "trial.precision"}
-"""Flags of every verb that judges texts."""
+"""Flags of every verb that verifies texts."""
 PATH_OPTIONS = (
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
@@ -141,7 +141,7 @@ def executor_of(settings: Settings, *checkouts: Path) -> Executor:
     """Return the configured executor; programs are read from `checkouts`.
 
     Raises:
-        ConfigError: It is `ray`, or the device is several, for a verb with one judge.
+        ConfigError: It is `ray`, or the device is several, for a verb with one verifier.
     """
     refuse_several(settings)
     name = cast(ExecutorName, settings.executor)

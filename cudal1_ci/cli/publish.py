@@ -140,7 +140,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         client = client_of(run, environ, flags)
         known = _known(client, run, options)
     except CudaL1Error:
-        # What was measured is told, whatever GitHub says.
+        # What was measured is reported, whatever GitHub says.
         _summarize(_texts(document, run, flags, ()), environ)
         raise
     agreements = kept(known, run)

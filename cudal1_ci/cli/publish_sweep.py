@@ -45,7 +45,7 @@ def publish_sweep(reports: Sequence[Path], flags: Mapping[str, Any]) -> None:
         client = client_of(run, os.environ, flags)
         known = Known() if client is None else _known(client)
     except CudaL1Error:
-        # What was measured is told, whatever GitHub says.
+        # What was measured is reported, whatever GitHub says.
         _summarize(summary_of(prepare(document, run, branch, Known(), options)))
         raise
     prepared = prepare(document, run, branch, known or Known(), options)

@@ -1,4 +1,4 @@
-"""`cudal1-ci scan`: discover, find workloads, propose, judge, report."""
+"""`cudal1-ci scan`: discover, find workloads, propose, verify, report."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def planned(path: Path, settings: Settings, progress: Progress, flags: dict[str,
 
 
 def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) -> Report:
-    """Judge the plan's problems with the archive of this checkout as memory."""
+    """Verify the plan's problems with the archive of this checkout as memory."""
     settings = place.settings
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
     with context_of(plan, place, progress, may_reuse=not flags["fresh"]) as context:

@@ -29,9 +29,9 @@ Only shapes, dtypes, value ranges and plain constructor arguments are recorded, 
 """
 
 TIMEOUT_S = 1800.0
-"""Of a command that nobody gave another one."""
+"""Default for a command without its own."""
 NEW = "traces-new"
-"""Beside the folder of traces, until the command has ended."""
+"""Next to the folder of traces, until the command has ended."""
 NOTHING_CALLED = (
     "nothing was recorded: the command has to run Python with the PYTHONPATH that it is given (to "
     "set another one inside of it loses the tracer: put it before `cudal1-ci trace`), and to call "

@@ -60,11 +60,11 @@ class Bench:
     progress: Progress
     config: CompareConfig
     policy: str
-    """Hash of the judge's settings."""
+    """Hash of the verifier's settings."""
     budget_s: float | None = None
     may_reuse: bool = True
     pool: Pool | None = None
-    """Several slots, of which `session` is the first one's verifier; None where that is all."""
+    """Several slots; `session` is the first one's verifier. None where that is all."""
     clock: Callable[[], float] = time.monotonic
     started_s: float = field(init=False)
     was_cut: bool = False

@@ -59,7 +59,7 @@ class Settings(Record, frozen=True, kw_only=True):
     trace: str | None = None
     """Command whose calls of the project's code become workloads: `pytest -q`."""
     python: str | None = None
-    """Interpreter of the project that is judged; None is the one that runs the tool."""
+    """Interpreter of the project that is verified; None is the one that runs the tool."""
     device: DeviceName = "auto"
     verifiers_per_gpu: int = 3
     """How many verifiers share a GPU in `scan`, `sweep` and `bench` where `device` is `auto` or
@@ -70,8 +70,8 @@ class Settings(Record, frozen=True, kw_only=True):
     require_sandbox: bool = False
     """Refuse to run programs where a layer of the sandbox is not granted."""
     executor: Literal[ExecutorName, "ray"] = "local"
-    """Where the judge and the programs run: as processes, in a container, or, by several judges,
-    on a cluster of Ray."""
+    """Where the verifier and the programs run: as processes, in a container, or, by several
+    verifiers, on a cluster of Ray."""
     address: str = "auto"
     """Of that cluster: `auto`, `host:6379`, or `local`, which starts one on this machine."""
     state_dir: str = ".cudal1-ci"

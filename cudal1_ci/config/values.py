@@ -43,7 +43,7 @@ def converted(key: Key, given: Given) -> Any:
         if given.is_text and isinstance(inspect.type_info(key.type), inspect.VarTupleType):
             value = [part.strip() for part in value.split(",") if part.strip()]
         value = msgspec.convert(value, key.type, strict=not given.is_text)
-    except ValueError as error:  # of which msgspec.ValidationError is one
+    except ValueError as error:  # msgspec.ValidationError is one
         raise ConfigError(
             f"{given.origin}: `{given.name_of(key)}` must be {expected(key)}, "
             f"got {described(given.value)}"

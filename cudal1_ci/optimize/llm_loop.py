@@ -73,7 +73,7 @@ class Optimizer:
     """Whether it may write while something is timed: it has another device."""
     since: float
     """When the run began, in seconds since the epoch: what is newer in the archive is its own, and
-    a run that goes on after a kill is shown what it was shown before."""
+    a run that resumes after a kill is shown what it was shown before."""
 
     def apart(self) -> Optimizer:
         """Return a copy for one of several threads, which can be ended independently."""

@@ -33,13 +33,13 @@ def review(
     order: Callable[[Sequence[Planned]], Sequence[Planned]] | None = None,
     look: Look | None = None,
 ) -> Report:
-    """Judge proposals for every planned target, most promising first. `order` and `look` are what a
-    sweep does otherwise than `by_promise` and `optimize_one`.
+    """Verify proposals for every planned target, most promising first. `order` and `look` are what
+    a sweep does otherwise than `by_promise` and `optimize_one`.
 
     An interrupt (Ctrl-C) or a spent budget ends the review early: the report then holds what was
     finished and is not `complete`. Every evaluation is in the archive before the next one starts.
     """
-    # Fails at once where nothing can be judged, and not at all where there is nothing to judge.
+    # Fails at once where nothing can be verified, and not at all where there is nothing to verify.
     num_posed = sum(planned.problem is not None for planned in plan.targets)
     device = context.session.device() if num_posed else None
     context.progress.start(num_posed, len(plan.targets) - num_posed)

@@ -7,9 +7,9 @@ whatever happens next. Knows nothing of what an evaluation is worth (`score.py`)
         archive.record(evaluation, policy)
         archive.lookup(problem.id, candidate.id, device.key, policy)
 
-An evaluation is found again under the same problem, candidate, device and judge's settings
-(`policy`), and under nothing less. Rows are never changed: a candidate that is judged again gets a
-second row, and the newest one counts. Any number of processes and threads may read and write at
+An evaluation is found again under the same problem, candidate, device and verifier's settings
+(`policy`), and under nothing less. Rows are never changed: a candidate that is verified again gets
+a second row, and the newest one counts. Any number of processes and threads may read and write at
 once.
 """
 
@@ -41,7 +41,7 @@ APPLICATION_ID = 0x63316369
 BUSY_TIMEOUT_S = 30.0
 
 NEVER_REUSED: frozenset[Status] = frozenset({"inconclusive", "harness_error", "invalid_reference"})
-"""Verdicts on the machine's mood or on what is installed in it, neither of which is in the key."""
+"""Verdicts on the machine's load or installed software; the key contains neither."""
 
 # Autoincrement: ids only grow, so that "newest" is the largest id even in a file that was pruned.
 TABLES = """

@@ -70,7 +70,7 @@ class Device(Published, frozen=True, kw_only=True):
     driver: Name | None = None
     software: dict[Name, Name] = {}
     """Versions: `python`, `torch`, `cuda`, `triton`, `platform`; `container` is the image with its
-    digest, and `container_engine` what ran it, where the judge ran in one."""
+    digest, and `container_engine` what ran it, where the verifier ran in one."""
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
@@ -175,7 +175,7 @@ class ContractCheck(Published, frozen=True, kw_only=True):
 
 
 class Evaluation(Published, frozen=True, kw_only=True):
-    """A judged candidate. Only a candidate that passed has measurements."""
+    """A verified candidate. Only a candidate that passed has measurements."""
 
     candidate: Candidate
     verdict: Verdict

@@ -33,7 +33,7 @@ class ModelUse(Published, frozen=True, kw_only=True):
     adapter_name: Name | None = None
     num_answers: Count = 0
     refused: dict[Name, Count] = {}
-    """Answers of which no candidate came, by the kind of the failure: `no_code`, `truncated`,
+    """Answers that gave no candidate, by the kind of the failure: `no_code`, `truncated`,
     `rate_limit`, `duplicate`, `unchanged`."""
     num_repairs: Count = 0
     """Of the answers, those to what was wrong with an earlier one."""
@@ -42,7 +42,7 @@ class ModelUse(Published, frozen=True, kw_only=True):
     generating_s: NotNegative = 0.0
     """While at least one answer was under way."""
     waiting_s: NotNegative = 0.0
-    """Of that, while the judge had nothing to do."""
+    """Of that, while the verifier had nothing to do."""
 
 
 class OpinionUse(Published, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@
 
 `published` makes a report of what a run recorded, `reading` and `merge` take it back in; `text`,
 `markdown`, `html`, `sarif` and `comment` show it; `patch` is a proposal as a diff, `progress` a run
-as it goes. Nothing here measures, judges or prints by itself.
+as it goes. Nothing here measures, verifies or prints by itself.
 """
 
 from __future__ import annotations

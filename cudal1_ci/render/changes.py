@@ -156,7 +156,7 @@ def row_text(row: Comparison | ComparedWorkload) -> str:
 
 
 HALF_A_MICROSECOND = 0.5
-"""What no comparison takes for a difference, however short a call is, unless it is told to."""
+"""By default no comparison counts less than this as a difference, however short a call is."""
 
 
 def _bound_text(row: Comparison | ComparedWorkload) -> str:

@@ -27,7 +27,7 @@ from cudal1_ci.render.wording import count_text
 
 MAX_COMMENT_BYTES = 60_000
 """GitHub refuses a body of more than 65,536 characters; a marker and a margin are left. Counted in
-bytes, of which there are never fewer than characters."""
+bytes, which are never fewer than characters."""
 MAX_SUMMARY_BYTES = 1_000_000
 """GitHub drops a step summary of more than one MiB."""
 MAX_ROWS = 10
@@ -52,7 +52,7 @@ class Room:
     """Verdicts of the targets whose workloads are shown."""
     has_not_measured: bool = True
     num_named: int = MAX_NAMED
-    """Anything else of which there may be many: acknowledgements, outputs, devices."""
+    """Any other list that may be long: acknowledgements, outputs, devices."""
 
 
 FOR_COMMENT = Room(num_rows=MAX_ROWS, num_proposals=MAX_PROPOSALS, num_patches=MAX_PROPOSALS)

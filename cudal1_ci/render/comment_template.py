@@ -37,9 +37,9 @@ from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, device_text
 
 MAX_DEVICES = 8
-"""Columns; more do not fit beside each other."""
+"""Columns; more do not fit next to each other."""
 MAX_NAMED = 10
-"""Anything of which there may be many, but for targets: acknowledgements, findings, inputs."""
+"""Any list that may be long, except targets: acknowledgements, findings, inputs."""
 MAX_TEXT = 300
 """Characters of any one text that a report says."""
 MAX_NAME = 120

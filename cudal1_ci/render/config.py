@@ -10,7 +10,7 @@ class ReportConfig(Record, frozen=True, kw_only=True):
     """Hold what the numbers of a report are put in proportion to."""
 
     steps_per_month: int | None = None
-    """Training steps that all GPUs together make in a month; None says nothing of hours."""
+    """Training steps that all GPUs together make in a month; None leaves hours out."""
 
     def __post_init__(self) -> None:
         at_least(self, "report", 1, "steps_per_month")

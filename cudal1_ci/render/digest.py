@@ -87,7 +87,7 @@ class Digest:
     """Whether faster versions were looked for, so that finding none is worth a word."""
     proposals: tuple[Proposal, ...]
     suspected: tuple[Suspected, ...]
-    """Beside the parts: candidates of any entry that a model took back."""
+    """Candidates of any entry that a model suspects; they are in no other part."""
     degenerate: tuple[Entry, ...]
     unimproved: tuple[Entry, ...]
     skipped: tuple[SkippedGroup, ...]

@@ -31,7 +31,7 @@ ORDER: tuple[Unit, ...] = ("step", "traced", "step_us", "traced_us", "call_us")
 RANK = {"step": 0, "traced": 0, "step_us": 1, "traced_us": 2, "call_us": 3}
 """Shares are compared with one another, whatever they are shares of."""
 MOST = 1e18
-"""Microseconds beyond which a report says nothing that a clock has seen."""
+"""Microseconds; a report with longer times was not measured by a clock."""
 MOST_CALLS = 10**15
 
 

@@ -38,7 +38,7 @@ MAX_LOG = 20_000
 
 
 class Listable(Protocol):
-    """A target before it is judged, as `survey` plans it."""
+    """A target before it is verified, as `survey` plans it."""
 
     @property
     def target(self) -> Target: ...

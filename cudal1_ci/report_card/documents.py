@@ -18,7 +18,7 @@ from cudal1_ci.report_card.shape import (
 from cudal1_ci.report_card.tasks import Task
 
 WEAK = "workload.weak"
-"""The judge's finding that answers would pass which have nothing to do with the inputs."""
+"""The verifier's finding that answers would pass which have nothing to do with the inputs."""
 
 LOG_LINES = 3
 """Of what a reference raised, which say why."""

@@ -55,7 +55,7 @@ class CandidateDocument(Document, frozen=True, kw_only=True):
 
 
 class EvaluationDocument(Document, frozen=True, kw_only=True):
-    """A judged candidate."""
+    """A verified candidate."""
 
     status: Status
     findings: tuple[Finding, ...] = ()

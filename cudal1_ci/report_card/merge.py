@@ -107,7 +107,7 @@ def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocumen
         why = [f"no result of {', '.join(absent)}"] if absent else []
         why += [crowded_because(crowded)] if crowded else []
         standing, reason = "missing", "; ".join(why)
-    # Counted once: a run may have been cut before, or its judge died of the question.
+    # Counted once: a run may have been cut before, or its verifier died of the question.
     counted = next((task for task in tasks if task.demand is not None), first)
     return msgspec.structs.replace(
         first,

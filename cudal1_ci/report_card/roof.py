@@ -1,8 +1,8 @@
 """Compute how far a task is from its device's bound: what is left to win where nothing was won.
 
-The bound is that of propose/roofline.py, for what the judge counts in a call of the reference. It
-is a lower one: what is recurrent or not counted by torch takes longer in any case. What fits into
-the L2 cache may take less, and a launch alone takes some microseconds.
+The bound is that of propose/roofline.py, for what the verifier counts in a call of the reference.
+It is a lower bound: what is recurrent or not counted by torch takes longer in any case. What fits
+into the L2 cache may take less, and a launch alone takes some microseconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | No
             if session.check(problem).status != "passed":
                 return None
             found = session.demand(problem.workloads[0].name)
-        except WorkerError:  # the next request starts another judge
+        except WorkerError:  # the next request starts another verifier
             return None
         if isinstance(found, str):
             return None

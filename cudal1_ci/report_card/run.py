@@ -31,7 +31,7 @@ def run(found: Found, context: RunContext, config: CardConfig) -> RunDocument:
     """Run every column on every task, while the budget lasts.
 
     Raises:
-        WorkerError: The judge cannot be started at all.
+        WorkerError: The verifier cannot be started at all.
     """
     context.progress.start(len(found.tasks))
     count, has_budget = len(found.tasks), context.config.budget_s is not None

@@ -28,12 +28,12 @@ SCHEMA_VERSION: Literal[1] = 1
 
 Policy = Literal["strict", "cuda-l1"]
 Standing = Literal["judged", "degenerate", "invalid", "missing"]
-"""Of a task: in the tables; left out, as its reference says nothing; left out, as its reference
-cannot be judged here; left out, as not every column had its turn."""
+"""Of a task: in the tables; excluded, as its reference is degenerate; excluded, as its reference
+cannot be verified here; excluded, as not every column had its turn."""
 
 
 class TrialDocument(EvaluationDocument, frozen=True, kw_only=True):
-    """A judged candidate of a task."""
+    """A verified candidate of a task."""
 
     code: Text
     doubted: Finding | None = None
@@ -48,7 +48,7 @@ class ResultDocument(Document, frozen=True, kw_only=True):
     solver: Name
     trials: tuple[TrialDocument, ...] = ()
     failure: Text | None = None
-    """Of the judge or of the model, after which the column was left as it is."""
+    """Of the verifier or of the model, after which the column was left as it is."""
 
 
 class DemandDocument(Document, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class TaskDocument(Document, frozen=True, kw_only=True):
     """Why it is in no table."""
     reference: Text
     findings: tuple[Finding, ...] = ()
-    """The judge's on the reference."""
+    """The verifier's on the reference."""
     claimed: dict[Name, Positive] = msgspec.field(default_factory=dict)
     """Speedups that were claimed for the published kernels, by their origin."""
     demand: DemandDocument | None = None
@@ -109,7 +109,9 @@ class RowDocument(Document, frozen=True, kw_only=True):
     num_gains: Count = 0
     """That would be proposed: gains beyond noise."""
     judged_s: NotNegative = 0.0
-    """That the judge took for all candidates of the column, those of ours together for `best`."""
+    """That the verifier took for all candidates of the column, those of ours together for
+    `best`.
+    """
     completion_tokens: Count = 0
     """Of the candidates that a model wrote."""
     num_declaring: Count = 0
@@ -140,7 +142,9 @@ class RunDocument(Document, frozen=True, kw_only=True):
     precision: Precision = "strict"
     """What candidates could lose."""
     judge: tuple[Name, ...]
-    """Hashes of the judge's settings: more than one where runs under different ones are merged."""
+    """Hashes of the verifier's settings: more than one where runs under different ones are
+    merged.
+    """
     devices: tuple[Device, ...] = ()
     tasks: tuple[TaskDocument, ...]
     card: tuple[RowDocument, ...] = ()

@@ -29,7 +29,7 @@ class Published(Record, frozen=True, kw_only=True):
     """A kernel that somebody published for a task."""
 
     origin: str
-    """Of which set: `h100`."""
+    """The set, such as `h100`."""
     code: str
     claimed_speedup: float | None = None
 

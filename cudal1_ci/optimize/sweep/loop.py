@@ -88,7 +88,7 @@ def sweep(course: Course, context: RunContext) -> Report:
         if planned.problem is not None and is_done:
             has_fallen, known = target in context.fallen, course.earlier.get(target)
             settled = not has_fallen and is_settled(planned.problem, entry, context)
-            # That the judge died tonight takes back nothing that was proven.
+            # That the verifier died tonight takes back nothing that was proven.
             if known is not None and known.evaluations:
                 if has_fallen:
                     entry = with_earlier(entry, known)

@@ -56,7 +56,7 @@ class Look(Record, frozen=True, kw_only=True):
     """`code_of` its problem."""
     device_key: str
     means: str
-    """Hash of what was tried with: the judge's settings, the proposers, the version of this."""
+    """Hash of what was tried with: the verifier's settings, the proposers, the version of this."""
     at: float
     """Seconds since the epoch."""
     candidate_ids: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ def is_settled(problem: Problem, entry: Entry, context: RunContext) -> bool:
     if entry.skipped in NOTHING_TO_TRY:
         return True
     known = context.remembered_reference(problem)
-    # Of a reference that passed it was something else: that the judge died, or a bug of ours.
+    # Of a reference that passed it was something else: that the verifier died, or a bug of ours.
     return known is not None and known.verdict.status != "passed"
 
 
