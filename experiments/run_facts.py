@@ -59,7 +59,7 @@ def of_task(task: TaskDocument) -> TaskDocument:
         task,
         reference=hashed(task.reference),
         reason=task.reason and task.reason.partition("\n")[0],
-        findings=told(task.findings),
+        findings=without_evidence(task.findings),
         results=tuple(of_column(result) for result in task.results),
     )
 
@@ -74,11 +74,11 @@ def of_trial(trial: TrialDocument) -> TrialDocument:
         trial,
         code=hashed(trial.code),
         log=last_line(trial.log),
-        findings=told(trial.findings),
+        findings=without_evidence(trial.findings),
     )
 
 
-def told(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+def without_evidence(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Return findings without quoted evidence and without the folders of a machine."""
     return tuple(
         msgspec.structs.replace(

@@ -130,7 +130,7 @@ def evaluated(
     try:
         with limited(limit_s):
             evaluation = session.evaluate(problem, candidate)
-        found = told(evaluation)
+        found = verdict_fields(evaluation)
     except TrialTimeout:
         found = failed("unfinished", f"not finished after {limit_s:.0f} s")
     except WorkerError as error:
@@ -147,7 +147,7 @@ def failed(status: str, message: str) -> dict[str, Any]:
     return {"status": status, "rule": None, "message": message, "findings": [], "speedup": None}
 
 
-def told(evaluation: Evaluation) -> dict[str, Any]:
+def verdict_fields(evaluation: Evaluation) -> dict[str, Any]:
     """Return the status, the first finding where it is the reason, and what was measured."""
     verdict = evaluation.verdict
     rules = [finding.rule for finding in verdict.findings]

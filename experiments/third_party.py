@@ -69,7 +69,7 @@ def scanned(folder: Path, tests: list[str], python: Path, budget: str) -> dict[s
         "scan_exit_code": scan_code,
         "scan_s": round(scan_s, 1),
         "ended": report["ended"],
-        **told(report),
+        **summary(report),
     }
 
 
@@ -78,7 +78,7 @@ def head_of(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def told(report: dict[str, Any]) -> dict[str, Any]:
+def summary(report: dict[str, Any]) -> dict[str, Any]:
     """Summarize a report: a count of every kind of answer, and each proposal."""
     entries = report["entries"]
     reasons: Counter[str] = Counter()

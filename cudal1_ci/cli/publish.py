@@ -138,7 +138,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     )
     try:
         client = client_of(run, environ, flags)
-        known = _known(client, run, options)
+        known = _read_state(client, run, options)
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
         _summarize(_texts(document, run, flags, ()), environ)
@@ -184,7 +184,7 @@ def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]
         tell(f"the check run was left in progress: {error}")
 
 
-def _known(client: Client | None, run: Occasion, options: Options) -> Known:
+def _read_state(client: Client | None, run: Occasion, options: Options) -> Known:
     """Read the state of GitHub; return nothing without a client or without read permission.
 
     Raises:

@@ -43,7 +43,7 @@ def publish_sweep(reports: Sequence[Path], flags: Mapping[str, Any]) -> None:
     options = Options(max_items=flags["max_items"], max_open_prs=flags["max_open_prs"])
     try:
         client = client_of(run, os.environ, flags)
-        known = Known() if client is None else _known(client)
+        known = Known() if client is None else _read_state(client)
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
         _summarize(summary_of(prepare(document, run, branch, Known(), options)))
@@ -82,7 +82,7 @@ def branch_of(run: Occasion, environ: Mapping[str, str]) -> str:
     return ref.removeprefix("refs/heads/")
 
 
-def _known(client: Client) -> Known | None:
+def _read_state(client: Client) -> Known | None:
     """Read the state of GitHub; return None where the token may not read it.
 
     Raises:

@@ -61,7 +61,7 @@ def _text(spec: ArgumentSpec, depth: int) -> str:
             return _items(texts, container)
         case Instance(factory=factory, args=args, kwargs=kwargs):
             name = factory.partition(":")[2] or factory
-            return f"{name}({_joined(_arguments(args, kwargs, depth - 1))})"
+            return f"{name}({_join(_arguments(args, kwargs, depth - 1))})"
 
 
 def _tensor(spec: TensorSpec) -> str:
@@ -95,11 +95,11 @@ def _items(texts: list[str], container: str) -> str:
         return "set()"
     if container in BRACKETS:
         opening, closing = BRACKETS[container]
-        return f"{opening}{_joined(texts)}{comma}{closing}"
-    return f"{container.rpartition(':')[2]}({_joined(texts)})"
+        return f"{opening}{_join(texts)}{comma}{closing}"
+    return f"{container.rpartition(':')[2]}({_join(texts)})"
 
 
-def _joined(texts: list[str]) -> str:
+def _join(texts: list[str]) -> str:
     shown = texts[:MAX_ITEMS]
     if len(texts) > MAX_ITEMS:
         shown.append(f"... {len(texts) - MAX_ITEMS} more")

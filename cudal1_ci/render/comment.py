@@ -84,7 +84,7 @@ def _fitted(document: Report, about: About, first: Room, max_bytes: int, own: st
     for source in (own, None) if own is not None else (None,):
         template = template_of(source)
         for room in _rooms(first, found, proposals):
-            lost = _lost(first, room, found, proposals)
+            lost = _omissions(first, room, found, proposals)
             try:
                 text = _unmarked(template.render(told, room=room, lost=lost)).strip() + "\n"
             except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -127,7 +127,7 @@ def _rooms(first: Room, found: Changes, proposals: Sequence[Proposal]) -> Iterat
         yield room
 
 
-def _lost(first: Room, room: Room, found: Changes, proposals: Sequence[Proposal]) -> list[str]:
+def _omissions(first: Room, room: Room, found: Changes, proposals: Sequence[Proposal]) -> list[str]:
     """Return what did not fit, in words."""
     shown = proposals[: first.num_proposals]
     patches = [p for p in shown[room.num_patches :] if p.evaluation.candidate.patch is not None]

@@ -149,7 +149,7 @@ def _noise(document: Report, device: Device) -> Noise:
     return Noise(device=device, spread=max((s for s in spreads if s is not None), default=None))
 
 
-def _shown(found: Changes, num_rows: int) -> list[Change]:
+def _table_rows(found: Changes, num_rows: int) -> list[Change]:
     """Return the rows of the table: the worst of each verdict."""
     verdicts = dict.fromkeys(change.comparison.verdict for change in found.measured)
     return [change for verdict in verdicts for change in found.of(verdict)[:num_rows]]
@@ -201,7 +201,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         name=partial(escaped, max_chars=MAX_NAME),
         patch_name=patch_name,
         quoted=partial(quoted, max_chars=MAX_ANALYSIS),
-        shown=_shown,
+        shown=_table_rows,
         unbroken=_unbroken,
     )
     environment.globals.update(

@@ -61,9 +61,9 @@ def issue(
     """
     first = min(len(gains), max_items)
     whole = Room(num_items=first, num_details=first, num_patches=first)
-    told = {**_told(document, about), "gains": gains, "drafts": about.drafts}
+    told = {**_template_values(document, about), "gains": gains, "drafts": about.drafts}
     for room in _rooms(whole):
-        text = _rendered("issue.md.j2", {**told, "room": room, "lost": _lost(whole, room)})
+        text = _rendered("issue.md.j2", {**told, "room": room, "lost": _omissions(whole, room)})
         if len(text.encode()) <= max_bytes:
             return text
     raise ReportError("expected the first line alone to fit into an issue")
@@ -75,13 +75,13 @@ def pull_request(document: Report, gain: Gain, about: About) -> str:
     Raises:
         ReportError: It is too long.
     """
-    text = _rendered("pull_request.md.j2", {**_told(document, about), "gain": gain})
+    text = _rendered("pull_request.md.j2", {**_template_values(document, about), "gain": gain})
     if len(text.encode()) > MAX_COMMENT_BYTES:
         raise ReportError(f"expected at most {MAX_COMMENT_BYTES} bytes of a pull request's text")
     return text
 
 
-def _told(document: Report, about: About) -> dict[str, Any]:
+def _template_values(document: Report, about: About) -> dict[str, Any]:
     names = dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
     return {
         "document": document,
@@ -115,7 +115,7 @@ def _rooms(room: Room) -> Iterator[Room]:
         yield room
 
 
-def _lost(whole: Room, room: Room) -> list[str]:
+def _omissions(whole: Room, room: Room) -> list[str]:
     """Return what did not fit, in words."""
     lost = []
     if room.num_patches < whole.num_patches:

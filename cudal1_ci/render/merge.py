@@ -46,7 +46,7 @@ def merge(documents: Sequence[Report]) -> Report:
         _refuse_another_commit(first, other)
     if len(documents) == 1:
         return first
-    entries = tuple(_joined(same) for same in _by_target(documents))
+    entries = tuple(_join_entries(same) for same in _by_target(documents))
     devices = _distinct(device for document in documents for device in document.devices)
     return Report(
         repository=first.repository,
@@ -86,7 +86,7 @@ def _by_target(documents: Sequence[Report]) -> list[list[Entry]]:
     return list(entries.values())
 
 
-def _joined(entries: Sequence[Entry]) -> Entry:
+def _join_entries(entries: Sequence[Entry]) -> Entry:
     judged = [entry for entry in entries if entry.skipped is None]
     reasons = dict.fromkeys(e.skipped for e in entries if e.skipped)
     hints = dict.fromkeys(e.hint for e in entries if e.hint)

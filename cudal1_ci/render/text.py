@@ -142,7 +142,10 @@ def print_verification(document: Evaluation, *, title: str, console: Console | N
             print_line(console, line, "dim", indent=2)
     for measurement in document.measurements:
         print_line(
-            console, _measured(measurement, device_text(measurement.device)), "bold", indent=2
+            console,
+            _measurement_text(measurement, device_text(measurement.device)),
+            "bold",
+            indent=2,
         )
     if document.kernels:
         print_line(console, kernels_text(document.kernels), indent=2)
@@ -336,7 +339,9 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
     for measurement in proposal.evaluation.measurements:
         workload = _workload_text(proposal.workload(measurement), measurement)
         print_line(
-            console, _measured(measurement, device_text(measurement.device), workload), indent=3
+            console,
+            _measurement_text(measurement, device_text(measurement.device), workload),
+            indent=3,
         )
     if said := step_text(proposal.entry.step):
         print_line(console, f"in training: {said}", indent=3)
@@ -452,7 +457,7 @@ def _workload_text(workload: Workload | None, measurement: Measurement) -> str:
     return name if measurement.baseline == "eager" else f"{name} against {measurement.baseline}"
 
 
-def _measured(measurement: Measurement, device: str, workload: str | None = None) -> str:
+def _measurement_text(measurement: Measurement, device: str, workload: str | None = None) -> str:
     """Format one measurement on one line."""
     return (
         f"{speedup_text(measurement)} on {device}: {workload or measurement.workload}, "

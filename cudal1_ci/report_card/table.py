@@ -63,8 +63,8 @@ def _lines(run: RunDocument) -> Iterator[str]:
                     ]
                 )
         yield ""
-        yield from _told(run, machine, "What a gain cost", cost_text)
-        yield from _told(run, machine, "Kernels of their own, of those that count", kernels_text)
+        yield from _remarks(run, machine, "What a gain cost", cost_text)
+        yield from _remarks(run, machine, "Kernels of their own, of those that count", kernels_text)
         yield from _unmoved(run, machine)
         yield from _apart([task for task in run.tasks if task.machine == machine])
         for row in run.card:
@@ -125,7 +125,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)])
 
 
-def _told(
+def _remarks(
     run: RunDocument, machine: str, head: str, text_of: Callable[[RowDocument], str]
 ) -> Iterator[str]:
     """Yield remarks on columns under the strict policy, over all tasks; columns without one are

@@ -72,7 +72,7 @@ def tasks_at(paths: Sequence[Path], choice: Choice | None = None) -> Found:
     """
     left_out: list[str] = []
     found = [task for path in paths for task in _at(path, left_out)]
-    tasks = sorted(_joined(found), key=lambda task: (task.source, natural(task.name)))
+    tasks = sorted(_join_tasks(found), key=lambda task: (task.source, natural(task.name)))
     names = names_apart(Named(one.name, one.source, one.title, one.problem.id) for one in tasks)
     chosen = [
         msgspec.structs.replace(task, name=names[task.problem.id])
@@ -116,7 +116,7 @@ def natural(name: str) -> list[tuple[int, str]]:
     ]
 
 
-def _joined(tasks: Sequence[Task]) -> list[Task]:
+def _join_tasks(tasks: Sequence[Task]) -> list[Task]:
     by_problem: dict[str, Task] = {}
     for task in tasks:
         known = by_problem.get(task.problem.id, task)

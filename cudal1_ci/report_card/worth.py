@@ -115,10 +115,10 @@ def certain(one: Worth, policy: Policy) -> float:
 def _right(result: ResultDocument, policy: Policy) -> list[Worth]:
     """Return the candidates of a column that passed."""
     passed = [one for one in result.trials if one.status == "passed" and one.measurements]
-    return [_counted(result.solver, one, policy) for one in passed]
+    return [_worth_of(result.solver, one, policy) for one in passed]
 
 
-def _counted(solver: str, trial: TrialDocument, policy: Policy) -> Worth:
+def _worth_of(solver: str, trial: TrialDocument, policy: Policy) -> Worth:
     """Return the worth of a candidate that passed, over all its workloads."""
     measured = trial.measurements
     if policy == "cuda-l1":

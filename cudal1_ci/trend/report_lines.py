@@ -84,11 +84,11 @@ def _rows(entry: Entry, commit: str) -> Iterator[Row]:
     target = f"{entry.target.path}:{entry.target.qualname}"
     compared = set()
     if entry.comparison is not None:
-        for row in _compared(entry.comparison, commit, target):
+        for row in _comparison_rows(entry.comparison, commit, target):
             compared.add((row.workload, row.device))
             yield row
     times: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in _measured(entry):
+    for measurement in _measurements(entry):
         key = (measurement.workload, key_of(measurement.device))
         if key not in compared:
             times.setdefault(key, []).append(measurement)
@@ -98,7 +98,7 @@ def _rows(entry: Entry, commit: str) -> Iterator[Row]:
         )
 
 
-def _compared(comparison: Comparison, commit: str, target: str) -> Iterator[Row]:
+def _comparison_rows(comparison: Comparison, commit: str, target: str) -> Iterator[Row]:
     if not comparison.rows:
         yield Row(commit=commit, target=target, verdict=comparison.verdict)
     for row in comparison.rows:
@@ -116,7 +116,7 @@ def _compared(comparison: Comparison, commit: str, target: str) -> Iterator[Row]
         )
 
 
-def _measured(entry: Entry) -> Iterator[Measurement]:
+def _measurements(entry: Entry) -> Iterator[Measurement]:
     """Yield the measurements of the target itself in this session."""
     for evaluation in entry.evaluations:
         if not entry.is_reused(evaluation):

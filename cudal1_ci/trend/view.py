@@ -67,7 +67,7 @@ class View:
 def view(history: History, commits: Commits) -> View:
     """Return the view of a history."""
     every = all_series(history, commits)
-    steps = [seen for one in every for seen in _seen(one)]
+    steps = [seen for one in every for seen in _step_views(one)]
     steps.sort(key=lambda s: (not s.is_standing, -abs(math.log(s.step.ratio)), s.series.target))
     runs = history.of(Run)
     return View(
@@ -99,7 +99,7 @@ def _targets(every: list[Series], steps: list[Seen]) -> tuple[TargetView, ...]:
     )
 
 
-def _seen(series: Series) -> list[Seen]:
+def _step_views(series: Series) -> list[Seen]:
     limit = 1 + RELATIVE[series.machine.kind]
     return [
         Seen(series=series, step=step, undone_at=_undone_at(series.steps[number:], limit))
