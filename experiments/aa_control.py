@@ -1,4 +1,4 @@
-"""How often the judge claims a difference where there is none, and how wide its intervals are.
+"""Measure how often the verifier claims a difference where there is none, and its interval widths.
 
 The candidate is the reference with another comment, so its true speedup is 1. Every evaluation is a
 trial of its own with fresh processes, as in a scan, under the default settings.
@@ -53,7 +53,7 @@ PROGRAMS = {
 
 
 def evaluate(session: Session, forward: str, shape: tuple[int, ...], number: int) -> dict[str, Any]:
-    """One trial of a program against itself."""
+    """Run one trial of a program against itself."""
     workload = Workload(
         name="w",
         provenance="declared",
@@ -75,7 +75,7 @@ def evaluate(session: Session, forward: str, shape: tuple[int, ...], number: int
 
 
 def told(measurement: Measurement) -> dict[str, Any]:
-    """The claim, by the rules that a scan uses."""
+    """Return the claim, by the rules that a scan uses."""
     interval = speedups.speedup(measurement)
     assert interval is not None
     return {

@@ -1,10 +1,10 @@
-"""The figures of the pages: small extracts of raw results, and the pages' blocks made of extracts.
+"""Write the figures of the pages: small extracts of raw results, and the pages' blocks from them.
 
     python experiments/extracts.py            # pages and drawings, from experiments/results/
     python experiments/extracts.py --fresh    # first the extracts, from the raw results in assets/
 
 An extract is a JSON file with `raw`, the asset that it is of, the asset's `sha256`, `lines` of
-Markdown, and `drawings`: columns by the place of a picture beside the page. A block of a page lies
+Markdown, and `drawings`: columns by a picture's place relative to the page. A block of a page is
 between `<!-- name -->` and `<!-- /name -->`, and is written from its extract alone.
 """
 
@@ -160,7 +160,7 @@ def extract(name: str) -> Document:
 
 
 def source(block: Block) -> str:
-    """Return of which commit and command a run is, by the manifest, and where it lies."""
+    """Return the commit and the command of a run, by the manifest, and where the run is."""
     entries = json.loads(assets.MANIFEST.read_text(encoding="utf-8"))
     (entry,) = (one for one in entries if one["path"] == block.raw)
     commits = ", ".join(f"`{one}`" for one in entry["commit"].split(", "))

@@ -1,4 +1,4 @@
-"""KernelBench's own `eval_kernel_against_ref`, a fresh process a candidate, as its scripts run it.
+"""Run KernelBench's own `eval_kernel_against_ref`, a fresh process a candidate, as its scripts do.
 
 Nothing of it is in this repository. What is needed of a clone of
 github.com/ScalingIntelligence/KernelBench is written to a folder that git ignores, and can be
@@ -130,7 +130,7 @@ print("{MARK}", json.dumps(found), flush=True)
 
 
 def unpack(git: Path, folder: Path) -> None:
-    """Writes the modules that the evaluation needs, and the kernels of its adversarial tests."""
+    """Write the modules that the evaluation needs, and the kernels of its adversarial tests."""
     show = ["git", "--git-dir", str(git)]
 
     def said(*words: str) -> str:
@@ -161,9 +161,10 @@ def evaluated(
     prelude: str = "",
     device: str = "cuda:0",
 ) -> dict[str, Any]:
-    """What a process of its own answers, with the seconds it took from start to end; `error` where
-    it gave none. The backend is `cuda` for texts that are executed, `triton` for those that must be
-    files. `prelude` is run first, for tests without a GPU."""
+    """Evaluate in a fresh process; return its answer with the seconds from start to end, or
+    `error`. The backend is `cuda` for texts that are executed, `triton` for those that must be
+    files. `prelude` is run first, for tests without a GPU.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         request = {
             "started_s": time.time(),

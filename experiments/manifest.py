@@ -1,4 +1,4 @@
-"""Writes cudal1_ci/assets.json, which names every file of assets/ with its hash and size.
+"""Write cudal1_ci/assets.json, which names every file of assets/ with its hash and size.
 
     python experiments/manifest.py
 

@@ -1,4 +1,4 @@
-"""Writes docs/playbook.md from the table of rewrites: `python experiments/playbook_table.py`."""
+"""Write docs/playbook.md from the table of rewrites: `python experiments/playbook_table.py`."""
 
 from __future__ import annotations
 

@@ -1,25 +1,25 @@
-"""A report card in an order that suits a GPU; called again it goes on.
+"""Run a report card in an order that suits a GPU; a second call continues it.
 
     python experiments/report_card.py CUDA-L1/optimized_cuda_code/h100.json --folder card
 
-Judges that share a GPU share its memory, and who times stops the others. So compiling, which is a
-processor's work, is done by many judges at once, and references whose tensors are large are judged
-by a few, after the others; what a few had too little memory for is judged by one alone. One launch
-a candidate, as in training. The parts are runs of `cudal1-ci bench` in the folder, which keeps what
-it found there; what is reached in time is spread over all tasks of a part, and `run.json` is all of
-them as one.
+Verifiers that share a GPU share its memory, and one that times stops the others. Compiling is work
+of the processor, so many verifiers do it at once. References with large tensors are verified by a
+few, after the others. What a few had too little memory for is verified by one alone. A candidate
+has one repetition, as in training. The parts are runs of `cudal1-ci bench` in the folder, which
+keeps their results. What is reached in time is spread over all tasks of a part, and `run.json`
+merges all parts.
 
 The size of a reference's tensors is found without computing anything, on torch's meta device, and
-kept in the folder's `sizes.json`: `--minutes 0` does that alone, on a machine without a GPU. One
-that cannot be called there counts as large, and so does one for which a GPU of many judges had too
-little memory, or for a candidate: what is made in between is not seen. References are imported for
-it, outside of any sandbox.
+kept in the folder's `sizes.json`: `--minutes 0` does only that, on a machine without a GPU. A
+reference that cannot be called there counts as large. So does one where the reference or a
+candidate had too little memory on a GPU of many verifiers: intermediate tensors are not counted.
+References are imported for this, outside of any sandbox.
 
     python experiments/report_card.py h100.json --folder card --earlier report-card-h100.json.gz
 
-goes on with a card whose folder is gone: what run_facts.py has kept of it is in `run.json` too, and
-tasks that all columns have had their turn on are left alone. `--solvers` asks for some columns, and
-for those tasks that lack one of them.
+continues a card whose folder is gone: what run_facts.py kept of it is in `run.json` too, and tasks
+that all columns have tried are skipped. `--solvers` selects some columns, and the tasks that lack
+one of them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LARGE_BYTES = 2**28
 LEAST_S = 45.0
 """With less left no part is begun."""
 END_S = 30.0
-"""For a part that was told to end."""
+"""For a part that was asked to end."""
 PARTS = ("light", "large", "alone")
 """In their order; files in the folder and logs are called by them."""
 
@@ -72,8 +72,9 @@ class Part:
 def parts_of(
     sizes: Mapping[str, int | None], few: int, many: int, crowded: Callable[[], Collection[str]]
 ) -> Iterator[Part]:
-    """All that is to be done, in order; `sizes` are bytes by task, None where that is not known.
-    `crowded` are tasks by name for which too little memory was left, as far as is known."""
+    """Yield all parts to run, in order. `sizes` are bytes by task, None where that is not known.
+    `crowded` are the names of tasks that are known to have had too little memory.
+    """
     now = crowded()
     light = [
         name
@@ -93,7 +94,7 @@ def parts_of(
 
 
 def num_bytes(source: str) -> int | None:
-    """Of a reference's inputs, outputs, parameters and buffers."""
+    """Return the bytes of a reference's inputs, outputs, parameters and buffers."""
     try:
         with torch.device("meta"), torch.no_grad():
             names: dict[str, object] = {"__name__": "reference"}
@@ -107,9 +108,10 @@ def num_bytes(source: str) -> int | None:
 
 
 def sizes_of(tasks: Sequence[Task], file: Path) -> dict[str, int | None]:
-    """Bytes by task, those that are known from the file, where they are by problem: of one name
-    there may be several, of two corpora or of before the text was changed. What has one name is
-    run together, and as large as the largest of it."""
+    """Return bytes by task; the file keeps known sizes by problem. One name may have several
+    problems: from two corpora, or from before the text was changed. Problems with one name run
+    together and count as large as the largest.
+    """
     known = json.loads(file.read_bytes()) if file.exists() else {}
     for task in tasks:
         if task.problem.id not in known and isinstance(task.problem.reference, TextProgram):
@@ -127,8 +129,8 @@ def sizes_of(tasks: Sequence[Task], file: Path) -> dict[str, int | None]:
 def still_open(
     tasks: Sequence[Task], earlier: Sequence[Path], solvers: Sequence[str] = DEFAULT
 ) -> list[Task]:
-    """Those that no earlier run has settled, on whatever machine it was: some of these columns have
-    not had their turn, and it is not known that none can.
+    """Return tasks that no earlier run has settled on any machine: some columns were not tried, and
+    nothing rules all of them out.
 
     Raises:
         ReportError: A file is no run.
@@ -148,7 +150,7 @@ def still_open(
 
 
 def crowded_in(tasks: Sequence[Task], runs: Sequence[Path]) -> set[str]:
-    """Tasks by name for which a run's GPU had too little memory; files that are not there are none.
+    """Return names of tasks for which a run's GPU had too little memory; missing files are skipped.
 
     Raises:
         ReportError: A file is no run.
@@ -164,8 +166,7 @@ def crowded_in(tasks: Sequence[Task], runs: Sequence[Path]) -> set[str]:
 
 
 def done(file: Path, problem_ids: Collection[str]) -> bool:
-    """Whether a run came to its end with all of these problems: an earlier call may have been for
-    others.
+    """Return whether a run ended with all of these problems: an earlier call may have had others.
 
     Raises:
         ReportError: The file is no run.
@@ -184,12 +185,12 @@ def run(
     folder: Path,
     seconds: float,
 ) -> None:
-    """For so many seconds at the most; what it found by then is kept.
+    """Run one part for at most so many seconds; keep what it found by then.
 
     Raises:
         SystemExit: It failed, with the end of what it said.
     """
-    # A CPU has one judge.
+    # A CPU has one verifier.
     seats = [one for one in devices for _ in range(1 if one == "cpu" else part.num_judges)]
     command = [
         *(sys.executable, "-m", "cudal1_ci", "bench", *map(str, paths)),
@@ -215,7 +216,7 @@ def run(
 
 
 def shard(given: str) -> tuple[int, int]:
-    """`2/4`."""
+    """Parse `2/4`."""
     try:
         return shard_of(None, None, given)
     except click.BadParameter as error:

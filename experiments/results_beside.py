@@ -1,5 +1,6 @@
-"""Where the best of our columns is ahead, level and behind: of the reference, of the published
-kernels, of what the device can do. By the strict way of counting, of tasks that are in the tables.
+"""Compare the best of our columns with the reference, the published kernels and the device.
+
+Strict counting is used, over tasks that are in the tables.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cudal1_ci.report_card.table import number
 from cudal1_ci.report_card.worth import Worth, launches_its_own, own_worth, worth
 
 LEVEL = 1.02
-"""Within this factor two speedups are called level: what the judge calls a gain is beyond it."""
+"""Within this factor two speedups are called level: what the verifier calls a gain is beyond it."""
 NEAR = 1.2
 """Times the bound of the device, within which there is little left to win."""
 NUM_NAMED = 10
@@ -37,8 +38,9 @@ class Pair:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the intervals lie apart. Where the reference stays ours is 1.00, and no
-        measurement."""
+        """Return whether the intervals do not overlap. A kept reference counts as 1.00, without a
+        measurement.
+        """
         ours, theirs = (
             (one.speedup if one.low is None else one.low, one.high or one.speedup)
             for one in (self.ours, self.theirs)
@@ -47,7 +49,7 @@ class Pair:
 
 
 def beside(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> str:
-    """All of it; empty of a run without a column of ours."""
+    """Return the whole comparison; empty for a run without a column of ours."""
     if not set(solvers) & set(OWN):
         return ""
     parts = [beside_reference(tasks)]
@@ -59,7 +61,7 @@ def beside(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> str:
 
 
 def beside_reference(tasks: Sequence[TaskDocument]) -> str:
-    """How many are won, and by which column."""
+    """Say how many tasks are won, and by which column."""
     above, level, failed = standings(tasks)
     winners = Counter(worth(task, BEST).solver for task in above)
     by = ", ".join(f"`{name}` {count}" for name, count in winners.most_common())
@@ -73,20 +75,23 @@ def beside_reference(tasks: Sequence[TaskDocument]) -> str:
 def standings(
     tasks: Sequence[TaskDocument],
 ) -> tuple[list[TaskDocument], list[TaskDocument], list[TaskDocument]]:
-    """Tasks above 1.01x, tasks that stay where they are though a candidate of ours was right, and
-    those on which none was."""
+    """Return tasks above 1.01x, tasks that stay at 1 though one of our candidates was right, and
+    tasks without a right candidate.
+    """
     above = [task for task in tasks if worth(task, BEST).speedup > ABOVE]
     rest = [task for task in tasks if task not in above]
     return above, [t for t in rest if is_answered(t)], [t for t in rest if not is_answered(t)]
 
 
 def is_answered(task: TaskDocument) -> bool:
-    """Whether any column of ours has a right candidate."""
+    """Return whether any column of ours has a right candidate."""
     return any(own_worth(task, name, "strict").is_success for name in OWN)
 
 
 def beside_published(tasks: Sequence[TaskDocument]) -> str:
-    """Who is ahead where the published kernels are right, and what of those that are not."""
+    """Say which side is ahead where the published kernels are right, and what of the
+    other tasks.
+    """
     given = [(task, worth(task, PUBLISHED)) for task in tasks]
     pairs = [
         Pair(name=task.name, ours=worth(task, BEST), theirs=theirs)
@@ -118,14 +123,14 @@ def beside_published(tasks: Sequence[TaskDocument]) -> str:
 
 
 def certainty(pairs: Sequence[Pair]) -> str:
-    """`12 (9 beyond their intervals)`"""
+    """Format `12 (9 beyond their intervals)`."""
     if not pairs:
         return "0"
     return f"{len(pairs)} ({sum(pair.is_certain for pair in pairs)} beyond both intervals)"
 
 
 def unpaired(found: Sequence[tuple[TaskDocument, Worth]]) -> str:
-    """Of tasks without a right published kernel."""
+    """Summarize the tasks without a right published kernel."""
     failed = [task for task, one in found if one.is_given]
     text = ""
     if failed:
@@ -140,7 +145,9 @@ def unpaired(found: Sequence[tuple[TaskDocument, Worth]]) -> str:
 
 
 def compared(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair], list[Pair]]:
-    """Ahead, level and behind by the estimates, each with the farthest behind first."""
+    """Split pairs into ahead, level and behind by the estimates, each with the farthest behind
+    first.
+    """
     ranked = sorted(pairs, key=lambda pair: pair.ratio)
     return (
         [pair for pair in ranked if pair.ratio > LEVEL],
@@ -150,7 +157,7 @@ def compared(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair], list[Pair]]
 
 
 def beside_roof(tasks: Sequence[TaskDocument]) -> str:
-    """Where nothing was won, whether there was anything to win."""
+    """Say whether there was anything to win where nothing was won."""
     kept = unmoved(tasks)
     if not kept:
         return ""

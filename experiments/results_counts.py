@@ -1,4 +1,4 @@
-"""Counts of a report card's run that the tables of results_page.py do not have.
+"""Count facts of a report card's run that the tables of results_page.py do not have.
 
     python experiments/results_counts.py assets/results/report-card-h100.json.gz
 
@@ -40,7 +40,7 @@ NUM_DRAWS = 200
 
 
 def tasks_in(file: Path) -> list[TaskDocument]:
-    """Those of the first machine that are in its tables. Raises ReportError."""
+    """Return the first machine's tasks that are in its tables. Raises ReportError."""
     run = read_run(file)
     return counted(run, machines(run)[0])
 
@@ -50,7 +50,7 @@ def trials_of(task: TaskDocument, solver: str) -> Iterator[TrialDocument]:
 
 
 def eager_of(task: TaskDocument) -> Measurement | None:
-    """The reference beside itself; None where it was not timed."""
+    """Return the reference's measurement against itself; None where it was not timed."""
     return next((t.measurements[0] for t in trials_of(task, "eager") if t.measurements), None)
 
 
@@ -96,7 +96,7 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
 
 
 def large(tasks: Sequence[TaskDocument]) -> Iterator[str]:
-    """Of the tasks with large tensors, where there are some."""
+    """Yield facts of the tasks with large tensors, where there are some."""
     found = [one for one in tasks if one.demand and one.demand.num_bytes > LARGE_BYTES]
     eager = [one for task in found if (one := eager_of(task)) is not None and one.speedup]
     if not eager:
@@ -115,8 +115,9 @@ def large(tasks: Sequence[TaskDocument]) -> Iterator[str]:
 
 
 def cut(tasks: Sequence[TaskDocument]) -> str:
-    """Launches of which too much was taken off for the exchange, by what the same reference took
-    beside the other candidates of its task."""
+    """Count repetitions whose exchange correction was too large. The comparison is with the same
+    reference's time next to the other candidates of its task.
+    """
     number = num_cut = 0
     for task in tasks:
         measured = (m for one in task.results for t in one.trials for m in t.measurements)
@@ -131,9 +132,10 @@ def cut(tasks: Sequence[TaskDocument]) -> str:
 
 
 def luck(tasks: Sequence[TaskDocument], spread: float) -> float:
-    """How much of the geometric mean of `best` is the luck of who was chosen: with what was
-    measured taken for the truth and noise of that spread put on it, what is measured of the chosen
-    one beyond its truth, in the mean."""
+    """Estimate how much of `best`'s geometric mean is selection luck. The measured values are taken
+    as true, and noise of that spread is added. The luck is the mean excess of the chosen
+    candidate's measurement over its true value.
+    """
     rng = random.Random(0)
     found = [[math.log(one.speedup) for one in gains_of(task, OWN, "strict")] for task in tasks]
     logs = []
@@ -145,8 +147,9 @@ def luck(tasks: Sequence[TaskDocument], spread: float) -> float:
 
 
 def compiling(tasks: Sequence[TaskDocument]) -> Iterator[str]:
-    """What compiling as it is asked for gets wrong, and whether it is right with convolutions laid
-    out as they are."""
+    """Yield what the compile column gets wrong, and whether it is right with the same layout of
+    convolutions.
+    """
     found = {task.name: next(trials_of(task, "compile"), None) for task in tasks}
     yield f"compile: {dict(Counter(t.status for t in found.values() if t is not None))}"
     wrong = [
@@ -196,7 +199,7 @@ def published(tasks: Sequence[TaskDocument]) -> Iterator[str]:
 
 
 def rewrites(tasks: Sequence[TaskDocument]) -> Iterator[str]:
-    """Those that are clearly faster by name, the others of a rewrite together."""
+    """Yield clearly faster rewrites by name; the others of a rewrite are counted together."""
     tried: dict[str, list[tuple[str, TrialDocument]]] = {}
     for task in tasks:
         for trial in trials_of(task, "playbook"):

@@ -1,12 +1,12 @@
-"""Writes what docs/results.md opens with: tables and a drawing of a report card's run.
+"""Write the start of docs/results.md: tables and a drawing of a report card's run.
 
     python experiments/results_page.py run.json.gz --commit 39788c9
     python experiments/results_page.py new.json.gz --commit 39788c9 --section "Current KernelBench"
 
 All numbers are of the run alone, which `cudal1-ci bench ... --output` writes, except the commit,
-which no run knows. Several files are parts of one run, as for `cudal1-ci bench --merge`. What lies
-between the two marks is written anew, and nothing else; without marks it is put at the top.
-`--without COLUMN` leaves out what a run is known to have measured wrongly, or has nothing of.
+which no run knows. Several files are parts of one run, as for `cudal1-ci bench --merge`. Only the
+text between the two marks is replaced; without marks it is put at the top. `--without COLUMN`
+leaves out a column that a run is known to have measured wrongly, or does not have.
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "results.md"
 FIRST = "Report card"
 """The page's first section; others are below it, where their marks are."""
 IMAGE = "images/{}{}.svg"
-"""Beside the page; of another machine than the first with its number."""
+"""Next to the page; machines after the first add their number."""
 
 
 def marks(title: str) -> tuple[str, str]:
-    """Between which a section lies."""
+    """Return the marks around a section."""
     return f"<!-- {title.lower()} -->", f"<!-- /{title.lower()} -->"
 
 
 def section(
     run: RunDocument, source: str, title: str = FIRST
 ) -> tuple[str, dict[str, list[Drawn]]]:
-    """Return what stands between the marks, and what is drawn by its place beside the page.
-    `source` says of which commit the run is and where it lies."""
+    """Return the text between the marks, and the drawings by their place relative to the page.
+    `source` names the commit of the run and where it is.
+    """
     parts: list[str] = [f"{'#' if title == FIRST else '##'} {title}"]
     drawings: dict[str, list[Drawn]] = {}
     for number, machine in enumerate(machines(run), 1):
@@ -71,7 +72,7 @@ def section(
 
 
 def replaced(page: str, text: str, title: str = FIRST) -> str:
-    """The page with the text between its marks.
+    """Replace the text between the marks of a page.
 
     Raises:
         ValueError: There is one mark without the other, or one twice, or none for what is not the
@@ -91,7 +92,9 @@ def replaced(page: str, text: str, title: str = FIRST) -> str:
 def source_text(
     raws: Sequence[Path], page: Path, commits: Sequence[str], command: str | None
 ) -> str:
-    """`commit `39788c9`, `cudal1-ci bench ...` ([raw](../experiments/results/run.json))`."""
+    """Format ``commit `39788c9`, `cudal1-ci bench ...`
+    ([raw](../experiments/results/run.json))``.
+    """
     links = [f"[raw]({Path(os.path.relpath(raw, page.parent)).as_posix()})" for raw in raws]
     said = ", ".join(f"`{commit}`" for commit in commits)
     told = f", `{command}`" if command else ""
@@ -99,7 +102,7 @@ def source_text(
 
 
 def commit(text: str) -> str:
-    """A commit's hash, or the start of one."""
+    """Parse a commit's hash, or the start of one."""
     if not re.fullmatch(r"[0-9a-f]{7,40}", text):
         raise argparse.ArgumentTypeError(f"expected 7 to 40 hexadecimal digits, got {text!r}")
     return text

@@ -1,5 +1,6 @@
-"""The drawing of fast_p as a file of its own: that of the card's page, with its colors and a legend
-inside, as a picture in Markdown has no style sheet."""
+"""Draw fast_p as a separate file: the drawing of the card's page, with its colors and a legend
+inside, because a picture in Markdown has no style sheet.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def picture(drawn: Sequence[Drawn]) -> str:
 
 
 def legend(columns: Sequence[Drawn]) -> tuple[list[Markup], int]:
-    """Colors with their columns, below the drawing, and the height that they take."""
+    """Draw colors with their columns below the drawing; return the height that they take."""
     parts: list[Markup] = []
     x, y = float(LEFT), CURVE_HEIGHT + LINE // 2
     for column in columns:
@@ -55,7 +56,9 @@ def legend(columns: Sequence[Drawn]) -> tuple[list[Markup], int]:
 
 
 def style(columns: Sequence[Drawn]) -> str:
-    """The page's, in its light colors, without variables: few programs but browsers know them."""
+    """Return the page's style in its light colors, without variables: few programs except browsers
+    support them.
+    """
     ink = {name: hue(asset("report.css"), name) for name in ("paper", "line", "muted")}
     rules = [
         f"text {{ font: 12px {FONT}; fill: {ink['muted']}; }}",
@@ -73,7 +76,7 @@ def style(columns: Sequence[Drawn]) -> str:
 
 
 def hue(sheet: str, name: str) -> str:
-    """The first value of a color in a style sheet."""
+    """Return the first value of a color in a style sheet."""
     found = re.search(rf"--{name}: (#[0-9a-f]{{6}});", sheet)
     assert found is not None, name
     return found[1]

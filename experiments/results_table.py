@@ -1,5 +1,9 @@
-"""The tables of a report card's run as Markdown, in the form of CUDA-L1's (arXiv 2507.14111), with
-what they are of and what they leave out. Numbers are the card's own (report_card/card.py)."""
+"""Render the tables of a report card's run as Markdown, in the form of CUDA-L1's (arXiv
+2507.14111).
+
+The text says what the tables cover and what they leave out. Numbers are the card's own
+(report_card/card.py).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ LEFT_OUT: dict[Standing, str] = {
 
 
 def opening(run: RunDocument, machine: str, source: str) -> str:
-    """What was measured, on what, when; first of all what was not."""
+    """Say what was measured, on what, when; first what was not."""
     tasks = of_machine(run, machine)
     date = f"{run.generated_at:%Y-%m-%d}" if run.generated_at else "no date"
     kinds = Counter(SOURCE_WORDS.get(one.source, f"tasks of {one.source}") for one in tasks)
@@ -52,8 +56,9 @@ def opening(run: RunDocument, machine: str, source: str) -> str:
 
 
 def incomplete(tasks: Sequence[TaskDocument]) -> str:
-    """That not all tasks had their turn, by level, and which had not where these are few; empty
-    where all had."""
+    """Say by level that not all tasks were tried, and name them where they are few; empty where all
+    were.
+    """
     names = [task.name for task in tasks if task.standing == "missing"]
     if not names:
         return ""
@@ -68,12 +73,12 @@ def incomplete(tasks: Sequence[TaskDocument]) -> str:
 
 
 def headline(run: RunDocument, machine: str) -> str:
-    """The table over all tasks."""
+    """Render the table over all tasks."""
     return f"{over_all(rows_of(run, machine, 'strict'))}\n\n{FILL_RULE}"
 
 
 def by_the_paper(run: RunDocument, machine: str) -> str:
-    """The same by CUDA-L1's rules; empty where the run does not count by them."""
+    """Render the table by CUDA-L1's rules; empty where the run does not count by them."""
     rows = rows_of(run, machine, "cuda-l1")
     if not rows:
         return ""
@@ -93,7 +98,7 @@ def over_all(rows: Sequence[RowDocument]) -> str:
 
 
 def cells(row: RowDocument) -> tuple[str, ...]:
-    """A row of the table."""
+    """Format a row of the table."""
     return (
         solver_text(row.solver),
         number(row.mean.estimate),
@@ -108,7 +113,7 @@ def cells(row: RowDocument) -> tuple[str, ...]:
 
 
 def levels(run: RunDocument, machine: str) -> str:
-    """Each level in a few numbers; empty where there is one."""
+    """Format each level in a few numbers; empty where there is one."""
     rows = [row for row in run.card if row.machine == machine and row.policy == "strict"]
     scopes = list(dict.fromkeys(row.scope for row in rows if row.scope != ALL))
     if not scopes:
@@ -122,13 +127,14 @@ def levels(run: RunDocument, machine: str) -> str:
 
 
 def level_text(row: RowDocument) -> str:
-    """`1.52, 12, 97`"""
+    """Format `1.52, 12, 97`."""
     return f"{number(row.geometric_mean.estimate)}, {row.num_above}, {row.num_success}"
 
 
 def out_of_it(run: RunDocument, machine: str) -> str:
-    """The tasks that are in no column, all named; empty where there are none. Those that have not
-    had their turn are the opening's."""
+    """Name all tasks that are in no column; empty where there are none. The opening names those
+    that were not tried.
+    """
     tasks = of_machine(run, machine)
     found = {key: [t.name for t in tasks if t.standing == key] for key in LEFT_OUT}
     told = [
@@ -143,7 +149,7 @@ def out_of_it(run: RunDocument, machine: str) -> str:
 
 
 def costs(run: RunDocument, machine: str) -> str:
-    """What a gain cost in each of our columns."""
+    """Say what a gain cost in each of our columns."""
     rows = [row for row in rows_of(run, machine, "strict") if row.solver in OWN]
     if not rows:
         return ""
@@ -158,7 +164,7 @@ def costs(run: RunDocument, machine: str) -> str:
 
 
 def rows_of(run: RunDocument, machine: str, way: Policy) -> list[RowDocument]:
-    """Over all tasks of the machine."""
+    """Return the rows over all tasks of the machine."""
     return [r for r in run.card if (r.machine, r.scope, r.policy) == (machine, ALL, way)]
 
 
@@ -171,6 +177,6 @@ def solver_text(solver: str) -> str:
 
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:
-    """The first row is the head; numbers to the right."""
+    """Render a Markdown table; the first row is the head, numbers are to the right."""
     head, *body = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([head, "|---" + "|--:" * (head.count(" | ")) + "|", *body])

@@ -1,12 +1,11 @@
-"""The facts of a report card's run without the programs in it, which others wrote or which repeat
-what they wrote: this repository keeps none of that.
+"""Keep the facts of a report card's run without its programs, which may be other people's.
 
     python experiments/run_facts.py run.json --output assets/results/report-card-h100.json.gz
 
-In the place of each text is its hash, so that a run can still be told from another, merged with it,
-and checked against programs that somebody has fetched. Numbers, verdicts, and what the judge says
-of them stay; of a log the last line does, as tracebacks quote the program. `--without COLUMN` keeps
-nothing of what is to be measured again, which report_card.py does with `--earlier` and `--solvers`.
+A hash replaces each text, so that runs can still be compared, merged, and checked against fetched
+programs. Numbers, verdicts and the verifier's remarks stay. A log keeps its last line alone,
+because tracebacks quote the program. `--without COLUMN` drops a column that is to be measured
+again, which report_card.py does with `--earlier` and `--solvers`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def facts(run: RunDocument) -> RunDocument:
 
 
 def without(run: RunDocument, columns: Sequence[str]) -> RunDocument:
-    """The run as if these had not been asked for.
+    """Return the run without these columns.
 
     Raises:
         ValueError: It has no such column.
@@ -60,7 +59,7 @@ def of_task(task: TaskDocument) -> TaskDocument:
         task,
         reference=hashed(task.reference),
         reason=task.reason and task.reason.partition("\n")[0],
-        findings=told(task.findings),
+        findings=without_evidence(task.findings),
         results=tuple(of_column(result) for result in task.results),
     )
 
@@ -75,12 +74,12 @@ def of_trial(trial: TrialDocument) -> TrialDocument:
         trial,
         code=hashed(trial.code),
         log=last_line(trial.log),
-        findings=told(trial.findings),
+        findings=without_evidence(trial.findings),
     )
 
 
-def told(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Findings, without the evidence of those that quote, and without the folders of a machine."""
+def without_evidence(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return findings without quoted evidence and without the folders of a machine."""
     return tuple(
         msgspec.structs.replace(
             one,
@@ -92,7 +91,7 @@ def told(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 
 def hashed(text: str) -> str:
-    """A text that has none of a program's lines; texts that differ have different ones."""
+    """Replace a program's text by its hash; different texts have different hashes."""
     return text if text.startswith(KEPT) else f"{KEPT}{content_hash(text)}"
 
 

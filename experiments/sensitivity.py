@@ -1,4 +1,4 @@
-"""What the judge finds: rates of claims over the length of a call and the size of a true effect.
+"""Measure what the verifier finds: rates of claims over the length of a call and the true effect.
 
 A candidate does a known amount of work more than the reference: on a GPU a kernel that spins for a
 number of clock cycles, on a CPU a number of equal operators. Each cell is measured in many launches
@@ -83,7 +83,7 @@ lies above one and the margin."""
 
 
 def sources(device: str, length: str, effect: float) -> tuple[str, str, int]:
-    """Reference and candidate, and the elements of the input."""
+    """Return reference and candidate, and the elements of the input."""
     if device == "cuda":
         cycles = LENGTHS["cuda"][length]
         more = round(cycles * (1 + effect))
@@ -97,7 +97,9 @@ class Launches(Session):
     """Launches as they come, without a rule that ends them."""
 
     def of(self, problem: Problem, candidate: Candidate, count: int) -> Iterator[Times]:
-        """Raises SystemExit when there is a verdict against either program."""
+        """Yield times of a program pair. Raises SystemExit when there is a verdict against either
+        program.
+        """
         said = self.check(problem)
         if said.status == "passed":
             examined = self._ask(Examine(program=program_on_wire(candidate.program)), 300)
@@ -118,7 +120,7 @@ class Launches(Session):
 
 
 def measured(session: Launches, length: str, effect: float, count: int) -> dict[str, Any]:
-    """Launches of one cell, straight from the judge."""
+    """Measure the repetitions of one cell, straight from the verifier."""
     device = session.device().kind
     reference, candidate, elements = sources(device, length, effect)
     tensor = TensorSpec(shape=(elements,), dtype="float32")
@@ -152,13 +154,13 @@ def measured(session: Launches, length: str, effect: float, count: int) -> dict[
 
 
 def rounded(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Nanoseconds are enough."""
+    """Round times to nanoseconds."""
     times = ("reference_us", "candidate_us")
     return [one | {key: [round(t, 3) for t in one[key]] for key in times} for one in launches]
 
 
 def trials(launches: Sequence[Repetition], kind: speedups.Kind) -> Iterator[speedups.Interval]:
-    """Intervals of trials that are drawn from launches, stopped as the product stops."""
+    """Yield intervals of trials that are drawn from repetitions, stopped as the product stops."""
     rng, half_width = random.Random(0), TrialConfig().half_width
     for _ in range(NUM_TRIALS):
         order = rng.sample(launches, min(speedups.LOOKS[-1], len(launches)))
@@ -176,7 +178,7 @@ def rates(found: Sequence[speedups.Interval], margin: float) -> tuple[float, flo
 
 
 def table(document: dict[str, Any]) -> str:
-    """Markdown: a row a cell, and a column a margin."""
+    """Render Markdown: a row for each cell, and a column for each margin."""
     kind = document["device"]["kind"]
     heads = [f"slower by > {margin:.0%}" for margin in MARGINS]
     lines = [

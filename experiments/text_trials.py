@@ -1,4 +1,4 @@
-"""Trials of KernelBench-form texts, told as rows of a result file.
+"""Run trials of KernelBench-form texts and return them as rows of a result file.
 
 Used by throughput.py and scaling.py: problems from texts, three lengths of a trial, the seconds
 that each kind of request took, a limit for one trial.
@@ -37,11 +37,11 @@ MOST_CHARS = 400
 
 
 class TrialTimeout(Exception):
-    """A trial was ended by the benchmark, not by the judge."""
+    """A trial was ended by the benchmark, not by the verifier."""
 
 
 class TimedSession(Session):
-    """A session that knows how long it waited for the judge, by the kind of request."""
+    """A session that knows how long it waited for the verifier, by the kind of request."""
 
     def __init__(self, config: TrialConfig, **settings: Any):
         super().__init__(config, **settings)
@@ -57,7 +57,7 @@ class TimedSession(Session):
             self.spent_s[op] += time.monotonic() - started_s
 
     def spent(self) -> dict[str, float]:
-        """Seconds by kind of request since the last time this was asked."""
+        """Return seconds by kind of request since the last call."""
         found = {op: round(seconds, 3) for op, seconds in self.spent_s.items()}
         self.spent_s.clear()
         return found
@@ -69,7 +69,7 @@ def session(mode: str, device: str) -> TimedSession:
 
 
 def problem_of(reference: str) -> Problem:
-    """What a reference's text states."""
+    """Return the problem that a reference's text states."""
     workload = Workload(
         name="default",
         provenance="declared",
@@ -85,8 +85,9 @@ def candidate_of(problem: Problem, source: str) -> Candidate:
 
 
 def build_ahead(session: Session, pairs: Iterable[tuple[str, str]]) -> None:
-    """Has candidates (reference and code) compiled before their turn, where this version of the
-    judge does that; elsewhere each is compiled when it is examined."""
+    """Compile candidates (reference and code) early, where this version of the verifier can.
+    Elsewhere each is compiled when it is examined.
+    """
     start = getattr(session, "build_ahead", None)
     if start is not None:
         for reference, code in pairs:
@@ -96,7 +97,7 @@ def build_ahead(session: Session, pairs: Iterable[tuple[str, str]]) -> None:
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises TrialTimeout in the main thread after so many seconds."""
+    """Limit a block to so many seconds; then raise TrialTimeout in the main thread."""
 
     def raise_timeout(*_: object) -> None:
         raise TrialTimeout
@@ -113,7 +114,7 @@ def limited(seconds: float) -> Iterator[None]:
 def judged(
     session: TimedSession, reference: str, candidate: str, limit_s: float = 600.0
 ) -> dict[str, Any]:
-    """The row of one trial; a judge that died or took too long is a row too."""
+    """Return the row of one trial; a verifier that died or took too long is a row too."""
     problem = problem_of(reference)
     row, _ = evaluated(session, problem, candidate_of(problem, candidate), limit_s)
     return row
@@ -122,14 +123,14 @@ def judged(
 def evaluated(
     session: TimedSession, problem: Problem, candidate: Candidate, limit_s: float
 ) -> tuple[dict[str, Any], Evaluation | None]:
-    """The row of one trial, and its evaluation where there is one."""
+    """Return the row of one trial, and its evaluation where there is one."""
     started_s = time.monotonic()
     session.spent()
     evaluation = None
     try:
         with limited(limit_s):
             evaluation = session.evaluate(problem, candidate)
-        found = told(evaluation)
+        found = verdict_fields(evaluation)
     except TrialTimeout:
         found = failed("unfinished", f"not finished after {limit_s:.0f} s")
     except WorkerError as error:
@@ -146,8 +147,8 @@ def failed(status: str, message: str) -> dict[str, Any]:
     return {"status": status, "rule": None, "message": message, "findings": [], "speedup": None}
 
 
-def told(evaluation: Evaluation) -> dict[str, Any]:
-    """Status, the first finding where it is the reason, and what was measured."""
+def verdict_fields(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the status, the first finding where it is the reason, and what was measured."""
     verdict = evaluation.verdict
     rules = [finding.rule for finding in verdict.findings]
     is_refused = verdict.status != "passed"
@@ -179,7 +180,7 @@ def told(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
-    """Whole or not at all, as a run may be ended at any time."""
+    """Write a document as a whole or not at all, because a run may end at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

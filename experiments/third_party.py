@@ -27,7 +27,9 @@ STATE = ".cudal1-ci"
 
 
 def timed_run(command: list[str], folder: Path, python: Path) -> tuple[float, int]:
-    """Wall time and exit code of a command with the project's interpreter first on the path."""
+    """Return wall time and exit code of a command with the project's interpreter first
+    on the path.
+    """
     path = f"PATH={python.absolute().parent}:/usr/local/bin:/usr/bin:/bin"
     started_s = time.monotonic()
     code = subprocess.run(["env", path, *command], cwd=folder, check=False, stdout=2).returncode
@@ -35,12 +37,14 @@ def timed_run(command: list[str], folder: Path, python: Path) -> tuple[float, in
 
 
 def tool(*words: str) -> int:
-    """The exit code of a verb of this package."""
+    """Run a verb of this package and return its exit code."""
     return subprocess.run([sys.executable, "-m", "cudal1_ci", *words], check=False).returncode
 
 
 def scanned(folder: Path, tests: list[str], python: Path, budget: str) -> dict[str, Any]:
-    """The tests alone, the tests traced, a scan; and what it says of every target."""
+    """Run the tests alone, the tests traced and a scan; return what the scan says of
+    every target.
+    """
     shutil.rmtree(folder / STATE, ignore_errors=True)
     report_file = folder / STATE / "report.json"
     plain_s, plain_code = timed_run(tests, folder, python)
@@ -65,7 +69,7 @@ def scanned(folder: Path, tests: list[str], python: Path, budget: str) -> dict[s
         "scan_exit_code": scan_code,
         "scan_s": round(scan_s, 1),
         "ended": report["ended"],
-        **told(report),
+        **summary(report),
     }
 
 
@@ -74,8 +78,8 @@ def head_of(folder: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def told(report: dict[str, Any]) -> dict[str, Any]:
-    """What the report says: a count of every kind of answer, and each proposal."""
+def summary(report: dict[str, Any]) -> dict[str, Any]:
+    """Summarize a report: a count of every kind of answer, and each proposal."""
     entries = report["entries"]
     reasons: Counter[str] = Counter()
     statuses: Counter[str] = Counter()
@@ -112,7 +116,7 @@ def name_of(entry: dict[str, Any]) -> str:
 
 
 def proposal(entry: dict[str, Any]) -> dict[str, Any]:
-    """The best candidate of a target with its numbers."""
+    """Return the best candidate of a target with its numbers."""
     best = entry["evaluations"][entry["best"]]
     kept = ("workload", "speedup", "speedup_low", "speedup_high", "reference_us", "candidate_us")
     return {

@@ -1,4 +1,4 @@
-"""Candidates an hour, beside KernelBench's evaluation of the same candidates on the same machine.
+"""Measure candidates an hour, compared with KernelBench's evaluation on the same machine.
 
 24 honest candidates of eight problems (throughput_candidates/): rewrites in PyTorch, kernels in
 Triton, inline CUDA. Ours is one session for all of them, under the default settings of a trial and
@@ -59,9 +59,9 @@ class One(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def candidates(patterns: str, rows: int | None) -> list[One]:
-    """All that match one of the patterns, problem by problem; problems with inline CUDA last, so
-    that it can have been built when its turn comes. `rows` replaces the one size that a reference
-    states."""
+    """Return all candidates that match a pattern, problem by problem. Problems with inline CUDA
+    come last, to leave time for their builds. `rows` replaces the one size that a reference states.
+    """
     found = []
     for folder in sorted(CANDIDATES.iterdir()):
         reference = (folder / "reference.py").read_text(encoding="utf-8")
@@ -95,7 +95,7 @@ def ours(
     side: dict[str, Any],
     save: Save,
 ) -> None:
-    """One session for all, with what each trial waited for."""
+    """Run all candidates in one session, and record what each trial waited for."""
     started_s = time.monotonic()
     with (
         nothing_compiled(),
@@ -120,7 +120,7 @@ def ours(
 
 @contextlib.contextmanager
 def nothing_compiled() -> Iterator[None]:
-    """No cache from before, of Triton or of anything else that is looked for in the user's."""
+    """Hide earlier caches, of Triton and of anything else in the user's folder."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         before = {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", "TRITON_CACHE_DIR")}
         os.environ["XDG_CACHE_HOME"] = folder
@@ -140,7 +140,7 @@ def nothing_compiled() -> Iterator[None]:
 def theirs(
     chosen: Sequence[One], options: argparse.Namespace, side: dict[str, Any], save: Save
 ) -> None:
-    """A process for each candidate, one after the other."""
+    """Run one process for each candidate, one after the other."""
     started_s = time.monotonic()
     side["commit"] = kernelbench_process.commit_of(options.kernelbench)
     for one in chosen:
@@ -159,11 +159,11 @@ def theirs(
         print(f"KernelBench {one.name:32} {row['seconds']:6.1f} s {said}", file=sys.stderr)
 
 
-# --- what is told of them ----------------------------------------------------------------------
+# --- what is reported ----------------------------------------------------------------------
 
 
 def summary(own: dict[str, Any], other: dict[str, Any] | None) -> dict[str, Any]:
-    """Rates on the candidates that both finished, by kind, and where our time went."""
+    """Return rates on the candidates that both finished, by kind, and where our time went."""
     common = {row["name"] for row in own["rows"]}
     if other is not None:
         common &= {row["name"] for row in other["rows"]}
@@ -185,7 +185,7 @@ def summary(own: dict[str, Any], other: dict[str, Any] | None) -> dict[str, Any]
 
 
 def rate(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
-    """Candidates an hour, and the median seconds of each kind."""
+    """Return candidates an hour, and the median seconds of each kind."""
     total_s = start_s + sum(row["seconds"] for row in rows)
     medians = {
         kind: round(statistics.median(row["seconds"] for row in rows if row["kind"] == kind), 2)
@@ -201,10 +201,12 @@ def rate(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
 
 
 def spent(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
-    """Seconds of our side by kind of candidate and of request: `check` learns a reference,
-    `examine` loads a candidate (and compiles it, where that was not done ahead) and compares its
-    answers, `launch` times it; `beside` is what no request accounts for: waiting for builds or for
-    a device that somebody else measures on, and the host's own work."""
+    """Return seconds of our side by kind of candidate and of request.
+
+    `check` learns a reference. `examine` loads a candidate, compiles it where that was not done
+    ahead, and compares its answers. `launch` times it. `beside` is the rest: waiting for builds or
+    for a device that is in use, and the host's own work.
+    """
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         requests = row["seconds_by_request"]
@@ -221,8 +223,9 @@ def spent(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
 
 
 def their_phases(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Seconds of the other side by kind of candidate and phase. `other` is what its own phases do
-    not account for: constructing the models, moving them, ending the process."""
+    """Return seconds of the other side by kind of candidate and phase. `other` is the rest:
+    constructing the models, moving them, ending the process.
+    """
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         phases = {k: v for k, v in row.get("spent_s", {}).items() if k != "evaluation"}
@@ -236,7 +239,9 @@ def their_phases(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def verdict_s(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For PyTorch-level candidates the seconds until the verdict once the reference is known."""
+    """Return the seconds until the verdict of PyTorch-level candidates once the
+    reference is known.
+    """
     found = []
     for row in rows:
         if row["kind"] == "pytorch":
@@ -248,13 +253,13 @@ def verdict_s(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The summaries as Markdown."""
+    """Render the summaries as Markdown."""
     own = [document[name] for name in ("ours", "also") if document.get(name)]
     return "\n".join(table_of(document, one) for one in own)
 
 
 def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
-    """That of one of our sides."""
+    """Render the summary of one of our sides."""
     found = summary(own, document["kernelbench"])
     device = document["ours"]["device"]["name"]
     sides = [(f"this judge ({own['mode']})", found["ours"])]
@@ -293,7 +298,7 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
 
 
 def phases_table(title: str, phases: dict[str, Any]) -> list[str]:
-    """Rows are kinds, columns what was done."""
+    """Render rows of kinds and columns of phases."""
     by_kind = {kind: phases[kind] for kind in KINDS if kind in phases}
     names = sorted({name for one in by_kind.values() for name in one})
     lines = [f"| {title} | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]

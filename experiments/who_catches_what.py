@@ -1,4 +1,5 @@
-"""Which attacks of `tests/attacks/` other checkers catch, and which honest programs they refuse.
+"""Count which attacks of `tests/attacks/` other checkers catch, and which honest programs they
+refuse.
 
 Every file of `tests/attacks/` and `tests/honest/` is put to the static checker of KernelBench, to
 kernelguard, to this package's static screen, and (those that need no GPU) to what KernelBench's
@@ -7,7 +8,7 @@ first; nothing of them is kept:
 
     python experiments/who_catches_what.py KernelBench/.git kernelguard/.git
 
-What the judge says is read from the files (`EXPECT`): `tests/test_attacks.py` holds it to that.
+What the verifier says is read from the files (`EXPECT`): `tests/test_attacks.py` holds it to that.
 `--judge` asks it again, which takes minutes.
 
 The attacks are hostile. They run one at a time, with limits, in namespaces of their own where the
@@ -150,7 +151,7 @@ os._exit(0)
 
 
 def settings_of(source: str) -> dict[str, Any]:
-    """What a file says of itself in module constants, which is not run here."""
+    """Read a file's statements about itself from module constants, without running it."""
     return {
         node.targets[0].id: ast.literal_eval(node.value)
         for node in ast.parse(source).body
@@ -161,7 +162,7 @@ def settings_of(source: str) -> dict[str, Any]:
 
 
 def bare(source: str) -> str:
-    """A file without its docstring and those constants, so that nobody reads what it says it is."""
+    """Remove the docstring and those constants, so that no checker reads what the file is."""
     lines = source.splitlines()
     for node in ast.parse(source).body:
         told = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -174,7 +175,7 @@ def bare(source: str) -> str:
 
 
 def rows_of(folder: str, pattern: str) -> list[dict[str, Any]]:
-    """A row for every file of a folder, with what is known before anybody is asked."""
+    """Return a row for every file of a folder, with what is known before any checker runs."""
     rows = []
     for path in sorted((TESTS / folder).glob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -204,7 +205,7 @@ def reference_source(name: str) -> str:
 
 
 def said_by(git: Path, file: str, program: str, sources: list[str]) -> tuple[str, list[Any]]:
-    """The commit of a checker, and what it says of each source, in a process of its own."""
+    """Return the commit of a checker, and its answers for each source, from its own process."""
     show = ["git", "--git-dir", str(git)]
     commit = subprocess.run(
         [*show, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
@@ -224,7 +225,7 @@ def said_by(git: Path, file: str, program: str, sources: list[str]) -> tuple[str
 
 
 def screened(row: dict[str, Any]) -> dict[str, Any]:
-    """What this package's static rules see."""
+    """Return the findings of this package's static rules."""
     candidate = TextProgram(source=row["source"], entry="ModelNew")
     reference = TextProgram(source=reference_source(row["reference"]), entry="Model")
     findings = screen(candidate, reference)
@@ -238,7 +239,9 @@ def screened(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def containment() -> list[str]:
-    """The words that put a command into namespaces of its own; none where there are none."""
+    """Return the words that put a command into its own namespaces; empty where that is
+    unavailable.
+    """
     mount = 'mount -t tmpfs -o size=1g tmpfs /dev/shm && "$@"; exit $?'
     for more in ((), ("--user", "--map-root-user")):
         words = ["unshare", *more, *NAMESPACES, "sh", "-c", mount, "sh"]
@@ -257,7 +260,7 @@ def limited() -> None:
 
 
 def evaluated(reference: str, candidate: str, words: list[str]) -> dict[str, Any]:
-    """What the restated evaluation says of a candidate; without an answer it is refused."""
+    """Return the restated evaluation's answer for a candidate; without an answer it is refused."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         work = Path(folder) / "work"
         work.mkdir()
@@ -293,7 +296,7 @@ def evaluated(reference: str, candidate: str, words: list[str]) -> dict[str, Any
 
 
 def tail(file: BinaryIO) -> list[str]:
-    """The last lines that a child wrote."""
+    """Return the last lines that a child wrote."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - 65536))
     return [s for s in file.read().decode(errors="replace").splitlines() if s.strip()]
 
@@ -309,7 +312,9 @@ def reason_not_run(row: dict[str, Any]) -> str | None:
 
 
 def evaluate_all(rows: list[dict[str, Any]]) -> list[str]:
-    """Fills in the restated evaluation; the references that it refuses as their own candidates."""
+    """Fill in the restated evaluation; return references that it refuses as their own
+    candidates.
+    """
     words = containment()
     refused: dict[str, bool] = {}
     for number, row in enumerate(rows, 1):
@@ -330,7 +335,7 @@ def evaluate_all(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def judge_all(rows: list[dict[str, Any]], device: str) -> None:
-    """Asks the judge again, as tests/test_attacks.py does: without the static screen."""
+    """Run the verifier again, as tests/test_attacks.py does: without the static screen."""
     with (
         mock.patch("cudal1_ci.verification.session.screen", lambda *_: ()),
         Session(BRIEF, device=device) as session,
@@ -342,7 +347,7 @@ def judge_all(rows: list[dict[str, Any]], device: str) -> None:
 
 
 def judged(session: Session, row: dict[str, Any]) -> dict[str, Any]:
-    """The judge's verdict; an attack that passes and gains nothing counts as caught."""
+    """Return the verifier's verdict; an attack that passes and gains nothing counts as caught."""
     source = reference_source(row["reference"])
     workload = Workload(
         name="default",
@@ -373,7 +378,7 @@ def judged(session: Session, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def count(rows: Iterable[dict[str, Any]], tool: str) -> dict[str, int]:
-    """Of the files that a tool was asked about, how many it refused, and how many it marked."""
+    """Count the files that a tool checked, refused and marked."""
     said = [row[tool] for row in rows if row[tool]["refused"] is not None]
     found = {"asked": len(said), "refused": sum(s["refused"] for s in said)}
     for more in ("flagged", "refused_as_cuda", "refused_at_1e-2"):
@@ -383,7 +388,7 @@ def count(rows: Iterable[dict[str, Any]], tool: str) -> dict[str, int]:
 
 
 def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counts for attacks, honest programs and every family."""
+    """Count attacks, honest programs and every family."""
     run = [row for row in rows if row["kernelbench_eval"]["refused"] is not None]
     groups = {
         "attacks": [row for row in rows if row["attack"]],
@@ -402,13 +407,13 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def cell(found: dict[str, int]) -> str:
-    """`refused of asked`, and in brackets with what is only shown."""
+    """Format `refused of asked`, and in brackets what is only shown."""
     more = f" ({found['flagged']})" if "flagged" in found else ""
     return f"{found['refused']} of {found['asked']}{more}" if found["asked"] else "–"
 
 
 def table(found: dict[str, Any]) -> str:
-    """The totals as Markdown."""
+    """Render the totals as Markdown."""
     lines = ["| | files | " + " | ".join(TITLES) + " |", "|---" * (len(TITLES) + 2) + "|"]
     for name, group in found.items():
         cells = " | ".join(cell(group[tool]) for tool in TOOLS)

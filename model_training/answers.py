@@ -29,7 +29,7 @@ NUM_OPERATORS = 3
 """Of the profile, those that the analysis names."""
 NO_REASON = "The reference does more work than its result needs."
 NO_DESIGN = "The same result with less work."
-"""Of a candidate that says nothing itself."""
+"""Of a candidate without a text of its own."""
 TEMPLATE = """## Performance analysis
 {analysis}
 
@@ -89,8 +89,9 @@ def form_of(problem: Problem, source: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def program_in(reference: TextProgram, code: str) -> TextProgram | Unusable:
-    """Return the answer's code as the product reads it: milliseconds, which many answers have
-    alike."""
+    """Return the answer's code as the product reads it. The result is cached: reading takes
+    milliseconds, and many answers have equal code.
+    """
     return as_text_program(reference, code)
 
 

@@ -4,8 +4,8 @@
         policy.save(folder)
     newest(run / "checkpoints", "supervised").folder
 
-A checkpoint is written under a name that nobody reads, forced to the disk, and then renamed:
-whatever kills the process, what has the name of a checkpoint is complete.
+A checkpoint is written under a name that no code reads, forced to the disk, and then renamed. A
+folder with the name of a checkpoint is complete, whatever kills the process.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class Collection:
         self.found[task.id] = examples_of(task, said, device, profile, config.keep)
 
     def asked(self, task: Task, model: LanguageModel, judge: Shared) -> Iterator[Evaluation]:
-        """Ask a model, or look up what it was asked; return evaluations of its candidates."""
+        """Ask a model, or look up its earlier answers; return evaluations of its candidates."""
         problem, archive, config = task.problem, self.scorer.archive, self.config
         policy = self.scorer.policy
         key = f"{problem.id}/{model.identity.model}/{policy}"

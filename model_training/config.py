@@ -1,4 +1,4 @@
-"""Gather all settings of a run from one TOML file; each stage's own stand with the stage.
+"""Gather all settings of a run from one TOML file; each stage defines its own.
 
     config = load_config(Path("model_training/configs/tiny.toml"))
     config.supervised.learning_rate

@@ -66,7 +66,7 @@ GIVE_UP_S = 3 * LEARN_S
 """When learning is ended: by then it would be too slow with a whole machine at work beside it. (Of
 a linear layer of 8192 by 8192 one core takes half a minute to learn what a GPU takes 7 s for.)"""
 TASK_S = 5.0
-"""For the candidates of a task; what is left then goes on."""
+"""For the candidates of a task; the remaining ones are then passed on."""
 
 ERRORS_OF_PYTHON = frozenset(
     {

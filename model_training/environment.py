@@ -10,7 +10,7 @@
 - A jump, a score above 3 or above twice the best that is known of the task, is judged again in new
   processes, on a second GPU of the same kind where there is one, as in the paper (section 2.4.4);
   the lower of the two counts. The paper throws away what differs by more than a tenth, as most
-  jumps of short programs did beside other judges (docs/training.md).
+  jumps of short programs did next to other judges (docs/training.md).
 - A known verdict is not asked for again, and a new one is recorded before a reward is given, so
   that a run that was killed judges nothing twice.
 """

@@ -4,8 +4,8 @@
     chosen = balanced(examples_of(task, evaluations, ...), config)
 
 Only what passed is kept, with its measured speedup: near-duplicates once, the fastest few of a
-task, no family of techniques above its share. Beside the question of a first round, which shows the
-reference alone, a variant answers that of a later round, which shows a slower one too.
+task, no family of techniques above its share. A variant answers the question of a first round,
+which shows the reference alone, and that of a later round, which shows a slower variant too.
 
 Source: CUDA-L1 (arXiv 2507.14111), section 2.2: successful variants alone, at most two of a model
 and task. Departures: variants come from the product's playbook too, and a target's analysis is

@@ -94,7 +94,10 @@ class Jury:
 
     @cached_property
     def judges(self) -> Sequence[Judge]:
-        """Raises: ConfigError in one of several processes that train together."""
+        """Return all judges.
+
+        Raises: ConfigError in one of several processes that train together.
+        """
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError(
                 "what is judged is sampled by one process: start this command without `accelerate "
@@ -106,7 +109,7 @@ class Jury:
         return judges
 
     def spent(self) -> dict[str, list[float]]:
-        """Return times and seconds by what all judges of GPUs did since it was asked."""
+        """Return times and seconds by what all judges of GPUs did since the last call."""
         found: dict[str, list[float]] = {}
         for judge in self._opened:
             for what, (times, seconds) in judge.spent().items():

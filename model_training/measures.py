@@ -2,9 +2,9 @@
 
     measures(groups, paid, best, ages)["correct"]
 
-Shares are of all completions of a step but where another whole is named. `judged` is how many
-different programs were judged anew, on a GPU or on the CPU. A speedup is the lower
-bound of the measured one. What does not exist (the median speedup where nothing passed) is None.
+Shares are of all completions of a step, except where another whole is named. `judged` counts the
+different programs that got a new verdict, on a GPU or on the CPU. A speedup is the lower bound of
+the measured one. What does not exist (the median speedup where nothing passed) is None.
 """
 
 from __future__ import annotations

@@ -23,7 +23,10 @@ STAGES: dict[StageName, Callable[[RunSetup], None]] = {
 
 
 def pipeline(setup: RunSetup, echo: Callable[[str], None] = lambda _: None) -> None:
-    """Raises: Stopped where the run must stop before its end."""
+    """Run all stages of a configuration.
+
+    Raises: Stopped where the run must stop before its end.
+    """
     config = setup.config.run
     if BASE in config.evaluates:
         evaluate.main(setup, BASE)

@@ -40,7 +40,7 @@ class StreamConfig(Record, frozen=True, kw_only=True):
     contrast: ContrastConfig = ContrastConfig()
     """`sampler = "none"` is the paper's vanilla GRPO, `random` and `island` its ablations."""
     shows: Literal["all", "own"] = "all"
-    """Which exemplars there are beside the reference: `own` are those that the policy wrote, so
+    """The exemplars besides the reference: `own` are those that the policy wrote, so
     that a task is first asked about as the product asks; `all` whatever the archive has of it,
     stage 1's variants too, which may be as good as any that the policy will write."""
     prompt_tokens: int = 4000
@@ -120,7 +120,7 @@ class StepPrompts:
     stream: Stream
     archive: Archive
     name: str
-    """Of the run, alike in all its lives and in no other run with this archive."""
+    """Of the run: the same after each resume, and in no other run with this archive."""
     per_step: int
 
     def __post_init__(self) -> None:

@@ -2,11 +2,11 @@
 
     groups = repeated(asked.groups, scorer, num_measured=3)
 
-A judge times a program in a few rounds, and whoever answers with that program has that number: two
-measurements of one were 3 % apart in the median and 13 % in the ninth decile, more than what
-policies differed by (docs/training.md, the ninth run). The speedup of an answer is the geometric
-mean of all of its program's; a program that does not pass again is not right. What was measured is
-noted in the archive, one by one, and not measured again.
+A verifier times a program in a few rounds, and all answers with that program share the number. Two
+measurements of one program were 3 % apart in the median and 13 % in the ninth decile, more than the
+difference between policies (docs/training.md, the ninth run). The speedup of an answer is the
+geometric mean of all measurements of its program. A program that does not pass again is not right.
+Each measurement is noted in the archive and not repeated.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@
     checkpoints/         checkpoints.py
     finished.json        stages that came to their end, each with what came of it
 
-SIGTERM and SIGINT do not end a step: `must_stop` says so from then on, and whoever trains writes a
-checkpoint and returns. A second one ends the process as usual. A run that is taken up again cuts
-what its files say of steps after the checkpoint, so that a curve is one curve.
+SIGTERM and SIGINT do not end a step: `must_stop` reports the signal from then on, and the trainer
+writes a checkpoint and returns. A second signal ends the process as usual. A resumed run cuts from
+its files the steps after the checkpoint, so that a curve is one curve.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Run:
         return None
 
     def go_on(self) -> None:
-        """Raises: Stopped where no further step may begin."""
+        """Raise Stopped where no further step may begin."""
         reason = self.must_stop()
         if reason is not None:
             raise Stopped(reason)

@@ -21,7 +21,10 @@ EVALUATION = "evaluation-"
 def refuse_another(
     folder: Path, settings: dict[str, Any], ignored: tuple[str, ...], *, is_resumed: bool
 ) -> None:
-    """Raises: ConfigError where the folder has a run that this is not, or not without a word."""
+    """Refuse a folder with another run, or with the same run unless it is resumed.
+
+    Raises: ConfigError.
+    """
     known = read_json(folder / CONFIG).get("config")
     if known is None:
         return

@@ -235,7 +235,10 @@ def round_path(run: Run, number: int) -> Path:
 
 
 def read_round(path: Path) -> Round:
-    """Raises: ConfigError where the file is not there or no round."""
+    """Read a round from its file.
+
+    Raises: ConfigError where the file is missing or holds no round.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Round)
     except (OSError, msgspec.DecodeError) as error:

@@ -120,12 +120,12 @@ def fit(
     state: Mapping[str, Any] | None = None,
     resumed: Checkpoint | None = None,
 ) -> Fit:
-    """Train a policy on examples, with a checkpoint at the end of it and wherever it must stop.
+    """Train a policy on examples; write a checkpoint at the end and at each required stop.
 
     Args:
-        first_step: Steps that the stage has had before; the run counts on from there.
+        first_step: Steps that the stage has had before; the run continues counting from there.
         state: What the stage's checkpoints note besides.
-        resumed: A checkpoint of this very training, to go on from.
+        resumed: A checkpoint of this training to resume from.
 
     Raises:
         ConfigError: No example is short enough.

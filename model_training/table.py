@@ -86,7 +86,10 @@ class Table(Record, frozen=True, kw_only=True):
 
 
 def table(samples: Sequence[Sample], k: int = 8, seed: int = 0) -> Table:
-    """Raises: ValueError where a task has fewer than k samples, or there is no task."""
+    """Compute the table of results.
+
+    Raises: ValueError where a task has fewer than k samples, or there is no task.
+    """
     tasks = by_task(samples)
     short = [name for name, some in tasks.items() if len(some) < k]
     if short or not tasks:

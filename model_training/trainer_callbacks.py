@@ -63,7 +63,10 @@ class SoundSteps(TrainerCallback):
         self._in_a_row = 0
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Raises: UnsupportedError where it is the third in a row."""
+        """Drop gradients that are not finite.
+
+        Raises: UnsupportedError where it is the third in a row.
+        """
         parameters = list(kwargs["model"].parameters())
         if math.isfinite(norm_of(parameters)):
             self._in_a_row = 0

@@ -1,4 +1,4 @@
-"""Hand work to several workers; more may come while they are at work.
+"""Hand work to several workers; more work may come while they run.
 
     queue = WorkQueue(len(judges), key=lambda task: task.id)
     with at_work(queue, judges, work):
@@ -103,7 +103,7 @@ def at_work(
         while (piece := queue.take(number)) is not None:
             try:
                 work(workers[number], piece)
-            except BaseException as error:  # noqa: BLE001 - raised below, for whoever asked
+            except BaseException as error:  # noqa: BLE001 - raised below, for the caller
                 queue.fail(error)
 
     threads = [

@@ -1,4 +1,4 @@
-"""`cudal1-ci bench`: tasks by columns, one judge, a report card."""
+"""`cudal1-ci bench`: tasks by columns, one verifier, a report card."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ KEYS = {
 @click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights, or `none`.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def bench_verb(paths: tuple[Path, ...], **flags: Any) -> None:
-    """Judge solvers on folders of tasks, and draw up a report card.
+    """Run solvers on folders of tasks, and draw up a report card.
 
     Exit code 0 when every column had its turn on every task, 6 when the budget was spent before,
     130 when interrupted: what was finished is kept, and --resume asks nothing twice.
@@ -157,7 +157,7 @@ def bench_verb(paths: tuple[Path, ...], **flags: Any) -> None:
 
 
 def told(document: RunDocument, flags: dict[str, Any]) -> None:
-    """Files first, so that a closed stdout loses none of them."""
+    """Write the results, files first, so that a closed stdout loses none of them."""
     encoded = msgspec.json.encode(document).decode() + "\n"
     output, page = flags["output"], flags["html"]
     if output not in (None, "-"):
@@ -168,7 +168,7 @@ def told(document: RunDocument, flags: dict[str, Any]) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all.
+    """Write text as a whole or not at all.
 
     Raises:
         UnsupportedError: The disk is full, say.
@@ -188,7 +188,7 @@ def write(path: Path, text: str) -> None:
 
 
 def measured(paths: tuple[Path, ...], flags: dict[str, Any]) -> RunDocument:
-    """One run, with an archive in the working directory as memory."""
+    """Run the report card once, with an archive in the working directory as memory."""
     settings = settings_of(Path.cwd(), flags, {**KEYS, "weights": "trial.weights"})
     columns: tuple[str, ...] = flags["solvers"]
     if CONTRASTIVE in columns and settings.model.model is None:
@@ -225,10 +225,10 @@ def begun(
     settings: Settings,
     flags: dict[str, Any],
 ) -> str:
-    """The id of this run, or of the one that it goes on with.
+    """Return the id of a new run, or of the one that this run continues.
 
     Raises:
-        ConfigError: There is none to go on with.
+        ConfigError: There is none to continue.
     """
     arguments = {
         "bench": [str(path.resolve()) for path in paths],

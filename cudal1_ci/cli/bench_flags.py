@@ -1,4 +1,4 @@
-"""Values of the flags of `bench`, refused before anything is run."""
+"""Parse the flags of `bench`, and refuse bad values before anything is run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudal1_ci.report_card.columns import COLUMNS
 
 
 def columns_of(context: click.Context, option: click.Parameter, given: str) -> tuple[str, ...]:
-    """Names of solvers, between commas; in the order of a card."""
+    """Parse names of solvers between commas, in the order of a card."""
     del context, option
     names = [one.strip() for one in given.split(",") if one.strip()]
     if not names or any(one not in COLUMNS for one in names):
@@ -20,7 +20,7 @@ def columns_of(context: click.Context, option: click.Parameter, given: str) -> t
 def shard_of(
     context: click.Context | None, option: click.Parameter | None, given: str
 ) -> tuple[int, int]:
-    """`2/4`."""
+    """Parse `2/4`."""
     del context, option
     number, _, count = given.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
@@ -29,7 +29,7 @@ def shard_of(
 
 
 def seconds_of(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
-    """`8h`."""
+    """Parse `8h`."""
     del context, option
     try:
         return None if given is None else parse_duration(given)

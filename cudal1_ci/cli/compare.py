@@ -166,7 +166,7 @@ def measured(
     progress: Progress,
     flags: dict[str, Any],
 ) -> Report:
-    """The report of a comparison, with the archive of this checkout as memory."""
+    """Return the report of a comparison, with the archive of this checkout as memory."""
     settings, backend = place
     with contextlib.ExitStack() as stack:
         archive = stack.enter_context(Archive.open(path / settings.state_dir / "archive.sqlite"))
@@ -212,7 +212,7 @@ def measured(
 def covered(
     entries: Sequence[Entry], known: Sequence[Acknowledgement]
 ) -> tuple[list[Entry], list[Notice]]:
-    """With the agreements that cover regressions, and what is to be said of those that do not."""
+    """Add agreements that cover regressions; return notices for those that do not."""
     today = datetime.datetime.now(datetime.UTC).date()
     found, notices = [], []
     for entry in entries:
@@ -227,7 +227,7 @@ def covered(
 
 
 def exit_code(report: Report, fail_on: str) -> int:
-    """The exit code of docs/exit-codes.md."""
+    """Return the exit code of docs/exit-codes.md."""
     comparisons = [entry.comparison for entry in report.entries if entry.comparison is not None]
     is_slower = any(one.verdict == "regression" and one.acknowledged is None for one in comparisons)
     if is_slower and fail_on in ("regression", "inconclusive"):

@@ -1,4 +1,4 @@
-"""Which device a verb measures on."""
+"""Choose the device that a verb measures on."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ ALL = "cuda:all"
 
 
 def is_several(device: str) -> bool:
-    """Whether it names more than one, or as many as there are."""
+    """Return whether a device setting names several devices, or all of them."""
     return device == ALL or "," in device
 
 
 def devices_of(device: str) -> tuple[str, ...]:
-    """One by one, as often as each is named. Raises: UnsupportedError, where all are asked for and
-    there is none."""
+    """Return the devices one by one, as often as each is named. Raises: UnsupportedError, where all
+    are requested and there is none.
+    """
     if device == ALL:
         count = num_gpus(device)
         visible = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
@@ -39,7 +40,7 @@ def require(device: str) -> None:
 
 
 def num_gpus(device: str) -> int:
-    """How many this machine has. Raises: UnsupportedError, where that `device` cannot be used."""
+    """Return the number of GPUs. Raises: UnsupportedError, where that `device` cannot be used."""
     try:
         pynvml.nvmlInit()
         return int(pynvml.nvmlDeviceGetCount())
@@ -50,7 +51,7 @@ def num_gpus(device: str) -> int:
 
 
 def measures_on_gpu(device: str) -> bool:
-    """Whether the judge will find a GPU, as far as can be told without torch."""
+    """Return whether the verifier will find a GPU; guessed without torch."""
     if device != "auto":
         return device != "cpu"
     try:

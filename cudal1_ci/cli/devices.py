@@ -30,7 +30,7 @@ KEYS = {"address": "address"}
 
 
 def address_option(command: Command) -> Command:
-    """`--address`."""
+    """Add `--address`."""
     option = click.option(
         "--address",
         metavar="auto|HOST:PORT|local",
@@ -63,7 +63,7 @@ def with_shared_gpu(settings: Settings, num_cores: int | None = None) -> Setting
 
 @contextlib.contextmanager
 def placed(settings: Settings, *checkouts: Path) -> Iterator[Placed]:
-    """Connects to the cluster while this lasts, where one is asked for.
+    """Connect to the cluster in this context, where one is configured.
 
     Raises:
         ConfigError: What is asked for does not go together.
@@ -85,7 +85,7 @@ def placed(settings: Settings, *checkouts: Path) -> Iterator[Placed]:
 
 
 def unplaced(settings: Settings) -> Settings:
-    """The settings of one judge on this machine, for what judges nothing."""
+    """Return settings for one verifier on this machine, for commands that verify nothing."""
     if settings.executor == RAY:
         return msgspec.structs.replace(settings, executor="local", device="auto")
     if is_several(settings.device):
@@ -94,7 +94,7 @@ def unplaced(settings: Settings) -> Settings:
 
 
 def session_config(settings: Settings, checkouts: tuple[Path, ...]) -> SessionConfig:
-    """How each judge is opened."""
+    """Return how each verifier is opened."""
     is_ray = settings.executor == RAY
     return SessionConfig(
         trial=settings.trial,
@@ -108,7 +108,10 @@ def session_config(settings: Settings, checkouts: tuple[Path, ...]) -> SessionCo
 
 
 def refuse_address_alone(settings: Settings) -> None:
-    """Raises: ConfigError, for --address where no cluster is used."""
+    """Refuse `--address` where no cluster is used.
+
+    Raises: ConfigError.
+    """
     (origin,) = (origin for key, _, origin in settings.origins() if key == "address")
     if settings.executor != RAY and origin == "command line":
         raise ConfigError(
@@ -120,8 +123,9 @@ def refuse_address_alone(settings: Settings) -> None:
 def progress_for(
     settings: Settings, stream: TextIO, environment: Mapping[str, str], *, quiet: bool
 ) -> Progress:
-    """What says on `stream` how it goes, with one target under way or several. Raises as `placed`
-    does for devices."""
+    """Return the progress to show on `stream`, for one target under way or several. Raises as
+    `placed` does for devices.
+    """
     is_spread = settings.executor == RAY or len(devices_of(settings.device)) > 1
     progress_of = parallel_progress_on if is_spread else progress_on
     return progress_of(stream, environment, quiet=quiet)

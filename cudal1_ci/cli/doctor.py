@@ -1,4 +1,4 @@
-"""`cudal1-ci doctor`: what this machine can and cannot do, and how to mend it.
+"""Check what this machine can and cannot do, and how to fix it: `cudal1-ci doctor`.
 
 Each check is a function that returns a Diagnosis; the verb prints them. Nothing is changed.
 """
@@ -58,7 +58,7 @@ OLDEST_TORCH = (2, 6)
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """One thing looked at. `mend` says what to do and is empty when there is nothing to do."""
+    """Describe one check. The remedy is empty when there is nothing to do."""
 
     name: str
     grade: Grade
@@ -103,7 +103,7 @@ def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> 
 
 
 def show_settings(origins: Iterable[tuple[str, object, str]], as_json: bool) -> None:
-    """Every key, its value and the file, variable or flag it came from."""
+    """Show every key, its value and the file, variable or flag it came from."""
     if as_json:
         rows = [{"key": k, "value": v, "origin": o} for k, v, o in origins]
         click.echo(json.dumps(rows, indent=2, default=str))
@@ -115,7 +115,7 @@ def show_settings(origins: Iterable[tuple[str, object, str]], as_json: bool) -> 
 
 
 def tool() -> Diagnosis:
-    """This tool and the machine."""
+    """Describe this tool and the machine."""
     system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
     grade: Grade = "ok" if platform.system() == "Linux" else "missing"
     return Diagnosis(
@@ -129,8 +129,9 @@ def tool() -> Diagnosis:
 
 
 def project(settings: Settings) -> Iterable[Diagnosis]:
-    """Where the user's code runs. What a container's image holds is seen when the judge is started
-    in it, by `sandbox`."""
+    """Describe where the user's code runs. The content of a container's image is checked by
+    `sandbox`, when the verifier is started in it.
+    """
     inside = settings.container.python
     if settings.executor == "container" and inside is not None:
         found = f"{inside} of {settings.container.image}"
@@ -144,7 +145,7 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def interpreters(python: str) -> Iterable[Diagnosis]:
-    """The interpreter in which the user's code runs, and whether it has torch."""
+    """Check the interpreter that runs the user's code, and whether it has torch."""
     try:
         done = subprocess.run(
             [python, "-c", PROBE], capture_output=True, text=True, timeout=60, check=True
@@ -191,7 +192,7 @@ def interpreters(python: str) -> Iterable[Diagnosis]:
 
 
 def git(path: Path) -> Diagnosis:
-    """Whether changes can be found."""
+    """Check whether changes can be found."""
     if shutil.which("git") is None:
         return Diagnosis(
             name="git",
@@ -216,7 +217,7 @@ def git(path: Path) -> Diagnosis:
 
 
 def gpu() -> Diagnosis:
-    """NVIDIA GPUs, asked through nvidia-smi so that no CUDA context is made."""
+    """Describe NVIDIA GPUs; nvidia-smi makes no CUDA context."""
     smi = shutil.which("nvidia-smi")
     if smi is None:
         return Diagnosis(
@@ -237,7 +238,7 @@ def gpu() -> Diagnosis:
 
 
 def sandbox(settings: Settings, path: Path) -> Diagnosis:
-    """What keeps the programs that are judged inside of their processes."""
+    """Check what confines the verified programs to their processes."""
     executor = executor_of(unplaced(settings), path.resolve())
     try:
         with Session(TrialConfig(), device="cpu", executor=executor) as session:
@@ -262,7 +263,7 @@ def sandbox(settings: Settings, path: Path) -> Diagnosis:
 
 
 def container(settings: Settings) -> Diagnosis:
-    """Whether the container that is configured can be started."""
+    """Check whether the configured container can be started."""
     try:
         engine = find_engine(settings.container)
     except CudaL1Error as error:
@@ -273,7 +274,7 @@ def container(settings: Settings) -> Diagnosis:
 
 
 def compiler() -> Diagnosis:
-    """A C++ compiler, for torch.compile and extensions."""
+    """Find a C++ compiler, for torch.compile and extensions."""
     found = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     return Diagnosis(
         name="C++ compiler",
@@ -284,7 +285,7 @@ def compiler() -> Diagnosis:
 
 
 def state_folder(folder: Path) -> Diagnosis:
-    """Where the archive and the traces are kept."""
+    """Check the folder of the archive and the traces."""
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     if os.access(existing, os.W_OK):
         return Diagnosis(name="state", grade="ok", found=str(folder))
@@ -297,7 +298,7 @@ def state_folder(folder: Path) -> Diagnosis:
 
 
 def templates() -> Diagnosis:
-    """The words of the reports, packed into the wheel."""
+    """Count the templates of the reports that are packed into the wheel."""
     folder = templates_folder()
     count = sum(1 for _ in folder.glob("**/*.j2"))
     return Diagnosis(
@@ -311,7 +312,7 @@ def templates() -> Diagnosis:
 
 
 def configuration(file: Path | None) -> Diagnosis:
-    """Which file configures this repository."""
+    """Name the file that configures this repository."""
     if file is None:
         return Diagnosis(
             name="configuration",
@@ -323,7 +324,7 @@ def configuration(file: Path | None) -> Diagnosis:
 
 
 def print_table(diagnoses: list[Diagnosis]) -> None:
-    """A table for people: what, how good, what was found, what to do."""
+    """Print a table for people: what, how good, what was found, what to do."""
     color = {"ok": "green", "limited": "yellow", "missing": "red"}
     table = rich.table.Table(box=None, pad_edge=False)
     for column in ("", "", "found", "what to do"):

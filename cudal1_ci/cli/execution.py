@@ -1,4 +1,4 @@
-"""Where the judge runs: the flags that say so, and the executor that the settings mean."""
+"""Choose where the verifier runs: the flags that say so, and the executor that settings select."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = {
     "executor": "executor",
     "container_image": "container-image",
 }
-"""Flags of every verb that judges, by the setting that they stand for."""
+"""Flags of every verb that verifies, by the setting that they stand for."""
 TREE_KEYS = {
     **KEYS,
     "include": "discover.include",
@@ -38,7 +38,7 @@ TREE_KEYS = {
 
 
 def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--executor` and `--container-image`, for a verb that judges."""
+    """Add `--executor` and `--container-image` to a verb that verifies."""
     image = click.option(
         "--container-image", metavar="IMAGE", help="Image on this machine; none is ever pulled."
     )
@@ -52,7 +52,7 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def precision_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--precision`, for a verb that judges texts."""
+    """Add `--precision` to a verb that verifies texts."""
     option = click.option(
         "--precision",
         type=click.Choice(get_args(Precision)),
@@ -63,7 +63,7 @@ def precision_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 TEXT_KEYS = {**KEYS, "seed": "trial.seed", "precision": "trial.precision"}
-"""Flags of every verb that judges texts."""
+"""Flags of every verb that verifies texts."""
 PATH_OPTIONS = (
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
@@ -110,8 +110,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def settings_of(
     root: Path, flags: Mapping[str, Any], keys: Mapping[str, str], **more: Any
 ) -> Settings:
-    """The settings of a tree under a verb's flags, by the keys that they stand for. What is wrong
-    with one is said of the flag. Raises: ConfigError."""
+    """Return the settings of a tree under a verb's flags, by the keys that they set. Errors name
+    the flag. Raises: ConfigError.
+    """
     given = {key: flags[flag] for flag, key in keys.items() if flags[flag] not in (None, ())}
     options = {key: f"--{flag.replace('_', '-')}" for flag, key in keys.items()}
     return load_settings(root, overrides={**given, **more}, options=options)
@@ -120,14 +121,14 @@ def settings_of(
 def with_options(
     options: Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]], command: Command
 ) -> Command:
-    """A command with these options, in this order of its help."""
+    """Add options to a command, in the order of its help."""
     for option in reversed(options):
         command = cast(Command, option(command))
     return command
 
 
 def tree_options(command: Command) -> Command:
-    """Options of every verb that looks for what is faster in a tree, on one device or several."""
+    """Add the options of every verb that searches a tree, on one device or several."""
     return with_options((*PATH_OPTIONS, DEVICES_OPTION, *MEASURING_OPTIONS), command)
 
 
@@ -137,10 +138,10 @@ def two_tree_options(command: Command) -> Command:
 
 
 def executor_of(settings: Settings, *checkouts: Path) -> Executor:
-    """The executor that is configured; programs are read from `checkouts`.
+    """Return the configured executor; programs are read from `checkouts`.
 
     Raises:
-        ConfigError: It is `ray`, or the device is several, for a verb with one judge.
+        ConfigError: It is `ray`, or the device is several, for a verb with one verifier.
     """
     refuse_several(settings)
     name = cast(ExecutorName, settings.executor)
@@ -148,7 +149,7 @@ def executor_of(settings: Settings, *checkouts: Path) -> Executor:
 
 
 def session_of(settings: Settings, *checkouts: Path) -> Session:
-    """One judge on this machine, which is started when it is asked something.
+    """Return one verifier on this machine; it is started at its first request.
 
     Raises:
         ConfigError: The settings ask for several.
@@ -163,7 +164,10 @@ def session_of(settings: Settings, *checkouts: Path) -> Session:
 
 
 def refuse_several(settings: Settings) -> None:
-    """Raises: ConfigError, where the settings ask for several verifiers and there is one."""
+    """Refuse several verifiers where a verb uses one.
+
+    Raises: ConfigError.
+    """
     refuse_cluster(settings)
     if is_several(settings.device):
         origins = {key: origin for key, _, origin in settings.origins()}
@@ -175,7 +179,10 @@ def refuse_several(settings: Settings) -> None:
 
 
 def refuse_cluster(settings: Settings) -> None:
-    """Raises: ConfigError, where the settings ask for a cluster."""
+    """Refuse a cluster.
+
+    Raises: ConfigError.
+    """
     if settings.executor == RAY:
         origins = {key: origin for key, _, origin in settings.origins()}
         raise ConfigError(

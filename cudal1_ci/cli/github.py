@@ -1,4 +1,4 @@
-"""What the verbs that speak to GitHub share: the token, the log, and what a dry run prints."""
+"""Share what verbs use to reach GitHub: the token, the log, and the output of a dry run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def client_of(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> Client | None:
-    """GitHub; None for a dry run without a token, which asks nobody.
+    """Return the client of GitHub; None for a dry run without a token, which sends no request.
 
     Raises:
         ConfigError: There is no token.
@@ -57,7 +57,7 @@ def post(plan: Plan, client: Client | None, flags: Mapping[str, Any]) -> None:
 
 
 def show(text: str) -> None:
-    """In a workflow a printed line may be a command to its runner: none is while this is."""
+    """Print text so that, in a workflow, none of its lines is a command to the runner."""
     if not os.environ.get("GITHUB_ACTIONS"):
         click.echo(text, nl=False)
         return

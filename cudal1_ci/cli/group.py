@@ -1,5 +1,4 @@
-"""What every verb shares: it is imported when it is called, its failures become exit codes, and a
-mistyped name a suggestion.
+"""Share what every verb has: lazy import, exit codes for failures, suggestions for mistyped names.
 
 Knows click; knows nothing of what the verbs do. Exit codes are those of docs/exit-codes.md.
 Imports click, the standard library and nothing of the tool but its errors: see `VERBS`.

@@ -1,4 +1,4 @@
-"""`cudal1-ci init`: writes a configuration that works, and workflows, and says what to do next."""
+"""Write a working configuration and workflows, and name the next step: `cudal1-ci init`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def init(
 
 
 def configuration_of(path: Path) -> Path | None:
-    """The file that configures the tree already."""
+    """Return the file that configures the tree already."""
     from cudal1_ci.config.written import (
         TABLE,
         read_toml,

@@ -1,4 +1,4 @@
-"""The models that a scan asks: where they are, whether one may write meanwhile, who gets a key."""
+"""Set up the models of a scan: where they are, whether one may write meanwhile, who gets a key."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from cudal1_ci.render.progress import Progress
 def model_for(
     plan: Plan, settings: Settings, progress: Progress, *, is_wanted: bool
 ) -> Iterator[LanguageModel | None]:
-    """The model that is configured, served while this lasts; None where none is wanted, or where
-    there is nothing to ask it."""
+    """Serve the configured model in this context; yield None where it is not wanted or
+    not needed.
+    """
     if all(planned.problem is None for planned in plan.targets):
         yield None
         return
@@ -43,7 +44,7 @@ def model_for(
 
 @contextmanager
 def opinion_of(settings: Settings, progress: Progress) -> Iterator[LanguageModel | None]:
-    """The model that is asked about jumps, served while this lasts; None where none is wanted."""
+    """Serve the model that reviews jumps in this context; yield None where none is wanted."""
     config = settings.opinion.client(settings.model)
     if config.model is None:
         yield None
@@ -59,7 +60,7 @@ def opinion_of(settings: Settings, progress: Progress) -> Iterator[LanguageModel
 def reviewer_of(
     model: LanguageModel | None, settings: Settings, root: Path, archive: Archive, since: float
 ) -> Reviewer | None:
-    """How it is asked, in a run that began then, of the checkout at `root`."""
+    """Return the reviewer of a run that began at `since`, for the checkout at `root`."""
     if model is None:
         return None
     proven = known_cases()
@@ -70,7 +71,8 @@ def reviewer_of(
 
 
 def refuse_a_key_for_a_url_in_a_file(settings: Settings, room: str, config: ModelConfig) -> None:
-    """Whoever writes the file of a repository could have the key sent anywhere.
+    """Refuse to send the key to a URL from a file: anyone who writes that file could redirect the
+    key.
 
     Raises:
         ConfigError: The URL is from a file, and there is a key.
@@ -88,7 +90,7 @@ def refuse_a_key_for_a_url_in_a_file(settings: Settings, room: str, config: Mode
 
 
 def optimizer_of(model: LanguageModel | None, settings: Settings, since: float) -> Optimizer | None:
-    """How a model is asked, in a run that began then."""
+    """Return the optimizer that uses a model, in a run that began at `since`."""
     if model is None:
         return None
     return Optimizer(
@@ -102,8 +104,9 @@ def optimizer_of(model: LanguageModel | None, settings: Settings, since: float) 
 
 
 def has_own_device(settings: Settings) -> bool:
-    """Whether the model may write while something is timed. A URL is taken for another machine's;
-    what is started here shares the processor or the GPU, unless it was given another one."""
+    """Return whether the model may write while something is timed. A URL counts as another machine.
+    A model that is started here shares the processor or the GPU, unless it has its own GPU.
+    """
     if settings.model.is_url:
         return True
     gpu = settings.model.gpu
@@ -116,7 +119,7 @@ def has_own_device(settings: Settings) -> bool:
 
 
 def refuse_a_model_that_disturbs(settings: Settings, config: ModelConfig) -> None:
-    """While one of several judges waits for a model, others time something.
+    """Refuse a model that runs while other verifiers time something on its device.
 
     Raises:
         ConfigError: It is started here, on a device that one of them may use.

@@ -1,4 +1,4 @@
-"""Where results go: stdout for the result, files for what was asked for beside it."""
+"""Write results: the result to stdout, and further requested outputs to files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILES = {
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options of the verbs that write a report."""
+    """Add the options of verbs that write a report."""
     patches = click.option(
         "--patches",
         "patch_folder",
@@ -78,7 +78,7 @@ def refuse_unwritable(*paths: str | Path | None) -> None:
 
 
 def refuse_unwritable_outputs(flags: dict[str, Any]) -> None:
-    """The same of the options of `output_options`. Raises: UnsupportedError."""
+    """Check the options of `output_options` in the same way. Raises: UnsupportedError."""
     refuse_unwritable(*(flags[f"{name}_path"] for name in FILES))
 
 
@@ -109,8 +109,9 @@ def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
 def write_document(
     shown: Report | Listing, flags: dict[str, Any], template: str | None = None
 ) -> None:
-    """Files first, so that a closed stdout loses none of them. `template` is a user's own, of the
-    comment."""
+    """Write the document, files first, so that a closed stdout loses none of them. `template` is a
+    user's own, of the comment.
+    """
     on_stdout = flags["stdout_format"]
     for name in FILES:
         path = flags[f"{name}_path"]
@@ -133,8 +134,9 @@ def write_document(
 
 
 def best_patches(shown: Report) -> dict[str, str]:
-    """The patch of the best proposal of each target that has one, by a name for its file. Why one
-    has none is among the report's warnings."""
+    """Return the patch of each target's best proposal, by a file name. The report's warnings say
+    why a proposal has none.
+    """
     patches = {}
     for entry in shown.entries:
         if entry.best is not None:

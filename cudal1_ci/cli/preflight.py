@@ -1,5 +1,6 @@
-"""What a run is told to use, looked at before anything else: one that finds no target would never
-come to ask for it, and say nothing of a name that is misspelt."""
+"""Check first what a run is configured to use. A run that finds no target would never need it, and
+would not report a misspelled name.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ MODEL_FLAGS = {"model.model": "--model", "model.adapter": "--adapter"}
 
 
 def refuse_missing(settings: Settings, *, with_model: bool = False, judges: bool = True) -> None:
-    """Where nothing is judged, what a file says may be missing, and what a flag says may not.
+    """Refuse missing resources. Where nothing is verified, those named in a file may be missing,
+    those named by a flag may not.
 
     Raises:
         ConfigError: There are no such weights, or no such adapter.
@@ -42,7 +44,10 @@ def refuse_missing(settings: Settings, *, with_model: bool = False, judges: bool
 
 
 def refuse_no_interpreter(python: str) -> None:
-    """Raises: UnsupportedError."""
+    """Refuse an interpreter that cannot be started.
+
+    Raises: UnsupportedError.
+    """
     if shutil.which(python) is None:
         raise UnsupportedError(
             f"{python} cannot be started (it is no program that is here); name the interpreter of "

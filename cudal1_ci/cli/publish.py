@@ -138,9 +138,9 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     )
     try:
         client = client_of(run, environ, flags)
-        known = _known(client, run, options)
+        known = _read_state(client, run, options)
     except CudaL1Error:
-        # What was measured is told, whatever GitHub says.
+        # What was measured is reported, whatever GitHub says.
         _summarize(_texts(document, run, flags, ()), environ)
         raise
     agreements = kept(known, run)
@@ -172,7 +172,7 @@ def _summarize(texts: Texts, environ: Mapping[str, str]) -> None:
 
 
 def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> None:
-    """End the check run that was started, if one was; why is said by whoever calls."""
+    """End the check run, if one was started; the caller reports the reason."""
     if flags["dry_run"] or not environ.get("GITHUB_TOKEN"):
         return
     client = client_of(run, environ, flags)
@@ -184,8 +184,8 @@ def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]
         tell(f"the check run was left in progress: {error}")
 
 
-def _known(client: Client | None, run: Occasion, options: Options) -> Known:
-    """What is on GitHub; nothing where nobody is asked, or where the token may not read it.
+def _read_state(client: Client | None, run: Occasion, options: Options) -> Known:
+    """Read the state of GitHub; return nothing without a client or without read permission.
 
     Raises:
         ForgeError: It cannot be read.

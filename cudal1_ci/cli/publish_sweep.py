@@ -43,9 +43,9 @@ def publish_sweep(reports: Sequence[Path], flags: Mapping[str, Any]) -> None:
     options = Options(max_items=flags["max_items"], max_open_prs=flags["max_open_prs"])
     try:
         client = client_of(run, os.environ, flags)
-        known = Known() if client is None else _known(client)
+        known = Known() if client is None else _read_state(client)
     except CudaL1Error:
-        # What was measured is told, whatever GitHub says.
+        # What was measured is reported, whatever GitHub says.
         _summarize(summary_of(prepare(document, run, branch, Known(), options)))
         raise
     prepared = prepare(document, run, branch, known or Known(), options)
@@ -66,7 +66,7 @@ def _summarize(text: str) -> None:
 
 
 def branch_of(run: Occasion, environ: Mapping[str, str]) -> str:
-    """The branch that the event is about.
+    """Return the branch that the event is about.
 
     Raises:
         ConfigError: It is about none, or about a pull request.
@@ -82,8 +82,8 @@ def branch_of(run: Occasion, environ: Mapping[str, str]) -> str:
     return ref.removeprefix("refs/heads/")
 
 
-def _known(client: Client) -> Known | None:
-    """What is on GitHub; None where the token may not read it.
+def _read_state(client: Client) -> Known | None:
+    """Read the state of GitHub; return None where the token may not read it.
 
     Raises:
         ForgeError: It cannot be read.
@@ -100,7 +100,7 @@ def _known(client: Client) -> Known | None:
 
 
 def _post(prepared: Prepared, client: Client | None, flags: Mapping[str, Any]) -> None:
-    """Drafts first, as the issue leads to them.
+    """Post drafts first, because the issue links to them.
 
     Raises:
         ForgeError: Something could not be posted; all else was.

@@ -1,4 +1,4 @@
-"""`cudal1-ci scan`: discover, find workloads, propose, judge, report."""
+"""`cudal1-ci scan`: discover, find workloads, propose, verify, report."""
 
 from __future__ import annotations
 
@@ -90,8 +90,7 @@ def scan(path: Path, **flags: Any) -> None:
 
 
 def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> None:
-    """What there is, whatever GPU this machine has, or what would be tried here; nothing is
-    judged."""
+    """Write what exists, for any GPU, or what would be tried here; verify nothing."""
     if not flags["list_only"]:
         require(settings.device)
     plan = planned(path, settings, progress, flags)
@@ -105,7 +104,7 @@ def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str
 
 
 def planned(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Plan:
-    """What there is to judge."""
+    """Return what there is to verify."""
     return plan_of(
         path,
         settings,
@@ -117,7 +116,7 @@ def planned(path: Path, settings: Settings, progress: Progress, flags: dict[str,
 
 
 def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) -> Report:
-    """Judge the plan's problems with the archive of this checkout as memory."""
+    """Verify the plan's problems with the archive of this checkout as memory."""
     settings = place.settings
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
     with context_of(plan, place, progress, may_reuse=not flags["fresh"]) as context:

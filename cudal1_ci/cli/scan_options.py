@@ -1,5 +1,4 @@
-"""A search of a tree for faster code, as `scan` and `sweep` make it: its options, its plan, what it
-works with, and how it ends."""
+"""Set up a search of a tree for `scan` and `sweep`: its options, its plan, its context, its end."""
 
 from __future__ import annotations
 
@@ -104,12 +103,15 @@ OPTIONS = (
 
 
 def search_options(command: Command) -> Command:
-    """Options of both verbs."""
+    """Add the options that both verbs have."""
     return with_options(OPTIONS, command)
 
 
 def refuse_no_folder(path: Path) -> None:
-    """Raises: DiscoveryError."""
+    """Refuse a path that is no folder.
+
+    Raises: DiscoveryError.
+    """
     if not path.is_dir():
         found = "a file" if path.exists() else "nothing"
         raise DiscoveryError(f"{path}: expected a directory to scan, found {found}")
@@ -124,7 +126,7 @@ def plan_of(
     retrace: bool = False,
     with_problems: bool = True,
 ) -> Plan:
-    """Discovery and workloads of a tree, or of what changed in it."""
+    """Discover targets and workloads of a tree, or of what changed in it."""
     # As the report names it: it goes to others, whom the folders of this machine tell nothing.
     file = settings.file.relative_to(path).as_posix() if settings.file else "the configuration"
     evidence = Evidence(
@@ -174,7 +176,7 @@ def context_of(
 
 
 def alone(plan: Plan, settings: Settings) -> Session:
-    """One judge; also where several are configured, and there is nothing to judge."""
+    """Return one verifier, even where several are configured and there is nothing to verify."""
     return session_of(unplaced(settings), plan.root.resolve())
 
 
@@ -182,7 +184,7 @@ def alone(plan: Plan, settings: Settings) -> Session:
 def with_models(
     context: RunContext, plan: Plan, settings: Settings, *, is_wanted: bool, since: float
 ) -> Iterator[RunContext]:
-    """The same with the models that are configured, in a run that began then."""
+    """Add the configured models to the context, in a run that began at `since`."""
     if context.pool is not None and is_wanted:
         for config in (settings.model, settings.opinion.client(settings.model)):
             refuse_a_model_that_disturbs(settings, config)
@@ -202,7 +204,9 @@ def with_models(
 
 
 def exit_code(report: Report, fail_on: str) -> int:
-    """The exit code of docs/exit-codes.md for a finished, cut short or interrupted search."""
+    """Return the exit code of docs/exit-codes.md for a search: finished, cut short or
+    interrupted.
+    """
     if report.ended == "interrupted":
         return EXIT_INTERRUPTED
     if fail_on == "proposal" and any(is_evident(entry) for entry in report.entries):
@@ -216,5 +220,5 @@ def exit_code(report: Report, fail_on: str) -> int:
 
 
 def is_evident(entry: Entry) -> bool:
-    """Whether there is a proposal that rests on more than a guess of how the target is called."""
+    """Return whether a proposal rests on more than a guess of how the target is called."""
     return entry.best is not None and any(w.provenance != "synthetic" for w in entry.workloads)

@@ -1,4 +1,4 @@
-"""`cudal1-ci sweep`: scan a repository for hours, and go on at the next run."""
+"""Scan a repository for hours, and continue at the next run: `cudal1-ci sweep`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KEYS = {**SEARCH_KEYS, "budget": "sweep.budget"}
 @search_options
 @output_options
 def sweep_verb(path: Path, **flags: Any) -> None:
-    """Scan PATH for as long as the budget lasts, and go on where the last sweep ended.
+    """Scan PATH for as long as the budget lasts, and continue where the last sweep ended.
 
     Exit code 0 when every target is known, 6 when the budget was spent before, 130 when
     interrupted: what was finished is kept.
@@ -73,7 +73,7 @@ def sweep_verb(path: Path, **flags: Any) -> None:
 
 
 def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) -> Report:
-    """One sweep, with the archive of this checkout as memory."""
+    """Run one sweep, with the archive of this checkout as memory."""
     settings = place.settings
     budget_s = settings.sweep.budget_s
     timed = msgspec.structs.replace(
@@ -96,9 +96,10 @@ def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) ->
 
 
 def begun(archive: Archive, root: Path) -> tuple[str, float]:
-    """This run and when it began. One that was killed goes on: what it has asked of a model is
-    known only as long as prompts show what they showed. A spent budget is an end, as what it
-    found is to be shown to the next."""
+    """Return this run and when it began. A killed run is resumed: a model's earlier answers are
+    reused only while prompts stay the same. A spent budget ends a run, because the next run shows
+    what it found.
+    """
     arguments = {"sweep": str(root.resolve())}
     unfinished = archive.unfinished_run(arguments)
     run_id = unfinished.id if unfinished else archive.start_run(arguments)
@@ -106,7 +107,7 @@ def begun(archive: Archive, root: Path) -> tuple[str, float]:
 
 
 def means_of(settings: Settings, *, with_model: bool) -> str:
-    """Hash of what decides what is tried on a target, beside the target itself."""
+    """Hash what decides what is tried on a target, except the target itself."""
     model = settings.model
     bundled = bundled_for(model) if with_model else None
     files = bundled.record.files if bundled else None

@@ -29,9 +29,9 @@ Only shapes, dtypes, value ranges and plain constructor arguments are recorded, 
 """
 
 TIMEOUT_S = 1800.0
-"""Of a command that nobody gave another one."""
+"""Default for a command without its own."""
 NEW = "traces-new"
-"""Beside the folder of traces, until the command has ended."""
+"""Next to the folder of traces, until the command has ended."""
 NOTHING_CALLED = (
     "nothing was recorded: the command has to run Python with the PYTHONPATH that it is given (to "
     "set another one inside of it loses the tracer: put it before `cudal1-ci trace`), and to call "
@@ -81,8 +81,9 @@ def trace(timeout_s: float, python: str | None, words: tuple[str, ...]) -> None:
 
 
 def split(words: tuple[str, ...]) -> tuple[Path, list[str]]:
-    """PATH and COMMAND; click has taken the `--` away, so PATH is a first word that is a folder
-    when the command line has it before the `--`."""
+    """Split words into PATH and COMMAND. click has removed the `--`, so a first word that is a
+    folder is PATH where the command line has it before the `--`.
+    """
     arguments = sys.argv
     if "--" in arguments:
         command = arguments[arguments.index("--") + 1 :]
@@ -122,8 +123,9 @@ def record(
 
 
 def traces_for(path: Path, settings: Settings, progress: Progress, *, again: bool) -> Traces:
-    """The traces of a tree; recorded first where the configuration names a command and nobody has
-    run it yet, or when asked to."""
+    """Return the traces of a tree. They are recorded first where a command is configured and was
+    not run yet, or on request.
+    """
     folder = path / settings.state_dir / "traces"
     if settings.trace and (again or not any(folder.glob("trace-*.jsonl"))):
         return record(path, settings, shlex.split(settings.trace), TIMEOUT_S, progress)

@@ -1,4 +1,4 @@
-"""`cudal1-ci report --history` and `--history-append`: where histories come from and go to.
+"""Read and write histories: `cudal1-ci report --history` and `--history-append`.
 
 Here git is asked which commits a checkout has, in which order. The room `trend` knows none of it.
 """

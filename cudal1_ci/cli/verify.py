@@ -92,10 +92,10 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
 def verify(
     reference: Path, candidates: tuple[Path, ...], json_path: str | None, mode: str, **flags: Any
 ) -> None:
-    """Judge whether CANDIDATE computes the same as REFERENCE, and how much faster it is.
+    """Verify whether CANDIDATE computes the same as REFERENCE, and how much faster it is.
 
-    Exit code 0 for passed, 3 for inconclusive, 1 for every other verdict, 4 when the judge itself
-    could not run; of several candidates the worst counts.
+    Exit code 0 for passed, 3 for inconclusive, 1 for every other verdict, 4 when the verifier
+    itself could not run; of several candidates the worst counts.
     """
     settings = settings_of(Path.cwd(), flags, KEYS)
     refuse_unwritable(json_path)
@@ -113,7 +113,7 @@ def verify(
         executor=executor_of(settings),
     ) as session:
         read = [candidate_of(problem, path) for path in candidates]
-        # A single one is built as fast by the judge.
+        # A single one is built as fast by the verifier.
         if len(read) > 1 and session.check(problem).status == "passed":
             session.build_ahead(problem, read)
         numbers = {id(candidate): number for number, candidate in enumerate(read)}
@@ -143,7 +143,7 @@ SEVERITY = [EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED]
 
 
 def exit_code(status: str) -> int:
-    """The exit code that contracts.md gives a status."""
+    """Return the exit code that contracts.md gives a status."""
     by_status = {
         "passed": EXIT_DONE,
         "inconclusive": EXIT_INCONCLUSIVE,
@@ -153,7 +153,7 @@ def exit_code(status: str) -> int:
 
 
 def write_lines(target: str, documents: list[Evaluation]) -> None:
-    """One JSON object a line, to a file or, for `-`, to stdout."""
+    """Write one JSON object a line, to a file or, for `-`, to stdout."""
     text = b"\n".join(to_json(document) for document in documents).decode() + "\n"
     if target == "-":
         click.echo(text, nl=False)

@@ -1,4 +1,4 @@
-"""The workflows that `cudal1-ci init --workflows` writes: templates with three things filled in.
+"""Fill the templates of workflows for `cudal1-ci init --workflows` with three values.
 
 Those in templates/workflows run as they stand, but for the commit of the Action, which is all
 zeros there; examples/workflows shows the same text.
@@ -39,10 +39,10 @@ LABEL = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def workflow_files(also: Sequence[str], action: str | None, gpus: Sequence[str]) -> dict[str, str]:
-    """Workflows by their name in .github/workflows.
+    """Return workflows by their name in .github/workflows.
 
     Raises:
-        ConfigError: A label or the action is not of its form, or nobody knows where the Action is.
+        ConfigError: A label or the action has a wrong form, or the Action is unknown.
     """
     action = action or own_action()
     names = (ALWAYS, *(name for one in also for name in ALSO[one]))
@@ -53,14 +53,14 @@ def workflow_files(also: Sequence[str], action: str | None, gpus: Sequence[str])
 
 
 def named_commands(text: str) -> str:
-    """A workflow whose comments name the commands, for where there is what answers them."""
+    """Name the commands in a workflow's comments, where a workflow answers them."""
     if NAMED in text:
         return text
     return REPORTS.sub(lambda found: found[0] + found["indent"] + NAMED, text)
 
 
 def rendered(name: str, action: str, gpus: Sequence[str]) -> str:
-    """A workflow with the Action's commit and the labels of the runners."""
+    """Fill a workflow with the Action's commit and the labels of the runners."""
     match = ACTION.fullmatch(action)
     if match is None:
         raise ConfigError(
@@ -82,7 +82,7 @@ def rendered(name: str, action: str, gpus: Sequence[str]) -> str:
 
 
 def own_action() -> str:
-    """The Action of the clone that this runs from, or of what this was installed from.
+    """Return the Action of this clone, or of the place that this was installed from.
 
     Raises:
         ConfigError: Neither says a repository of a forge and a commit.
@@ -100,7 +100,7 @@ def own_action() -> str:
 
 
 def of_clone(folder: Path, top: Path) -> str | None:
-    """`owner/name@commit` of a clone, for a folder that is in one with this top."""
+    """Return `owner/name@commit` of a clone whose top is `top`, for a folder in it."""
     try:
         if repository_top(folder) != top:
             return None
@@ -110,7 +110,7 @@ def of_clone(folder: Path, top: Path) -> str | None:
 
 
 class Origin(msgspec.Struct):
-    """What an installer writes down of where a package is from. Source: PEP 610."""
+    """Hold what an installer records of where a package is from. Source: PEP 610."""
 
     url: str
     vcs_info: dict[str, str] = {}
@@ -118,8 +118,9 @@ class Origin(msgspec.Struct):
 
 
 def of_installation() -> str | None:
-    """The same of the repository that this was installed from, or of a clone on this machine; None
-    where it is from a registry."""
+    """Return `owner/name@commit` of the repository or local clone that this was installed from;
+    None for a registry.
+    """
     try:
         text = distribution("cudal1-ci").read_text("direct_url.json")
         origin = msgspec.json.decode(text or "", type=Origin)

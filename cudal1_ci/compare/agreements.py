@@ -1,4 +1,4 @@
-"""Slowdowns that somebody has agreed to: `[[tool.cudal1-ci.ack]]` in the configuration.
+"""Read agreed slowdowns: `[[tool.cudal1-ci.ack]]` in the configuration.
 
     [[tool.cudal1-ci.ack]]
     target = "src/attention.py:Attention*"
@@ -25,7 +25,7 @@ FIELDS = {field.replace("_", "-"): field for field in Acknowledgement.__struct_f
 
 
 def agreements(tables: Sequence[Mapping[str, Any]], file: str) -> tuple[Acknowledgement, ...]:
-    """The tables of a configuration file as records.
+    """Read the tables of a configuration file as records.
 
     Raises:
         ConfigError: A key is missing, unknown or of another type, or a day is none.
@@ -54,7 +54,10 @@ def _agreement(table: Mapping[str, Any], place: str) -> Acknowledgement:
 
 
 def _converted(name: str, value: Any, key: str) -> Any:
-    """Raises: ConfigError that names the key, what it must be and what came."""
+    """Convert a value of an agreement.
+
+    Raises: ConfigError that names the key, what it must be and what came.
+    """
     if name == "max-slowdown":
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{key} must be a number above 1, such as 1.2, got {value!r}")
@@ -77,8 +80,9 @@ def agreed(
     known: Sequence[Acknowledgement],
     today: datetime.date,
 ) -> tuple[Acknowledgement | None, str | None]:
-    """The agreement that covers a regression; and, where none does, why one that names the target
-    does not."""
+    """Return the agreement that covers a regression. Where none does, return why one that names the
+    target does not.
+    """
     if comparison.verdict != "regression":
         return None, None
     name = f"{target.path}:{target.qualname}"

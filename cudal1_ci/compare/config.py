@@ -1,4 +1,4 @@
-"""What a comparison takes for a difference, and what it needs before it can measure."""
+"""Configure what counts as a difference, and what a comparison needs before it can measure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from cudal1_ci.stats.regression import Thresholds
 
 
 class CompareConfig(Record, frozen=True, kw_only=True):
-    """Of a pull request it is read from the merge base: nobody loosens the rule by which he is
-    judged."""
+    """Hold the settings of a comparison. For a pull request they are read from the merge base, so
+    that its author cannot loosen the rule.
+    """
 
     threshold: float | None = None
     """Relative: 0.05 is five percent. None is 0.05 on a CPU and 0.02 on a GPU."""

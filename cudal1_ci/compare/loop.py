@@ -1,12 +1,12 @@
-"""Measures pairs, and alarms again.
+"""Measure pairs, and measure alarms again.
 
-First every pair once, the most important ones first; then those that raised an alarm again, in new
-processes and some time later, until an alarm was found as often as `slowdown.num_looks` asks, or
-not found again. Of a budget so much is kept as that takes: a regression that is sure is worth more
-than one more target of which little is known. Values decide nothing here: where the outputs of the
-two trees differ, that is noted, and times are compared all the same. A guess of how something is
-called raises no alarm that counts: the verdict on it is inconclusive at most. With several devices
-of one kind each pair is measured on one of them, and again on any.
+Every pair is measured once, the most important ones first. Pairs that raised an alarm are measured
+again later in new processes, until the alarm was found `regression.num_looks` times or was not
+found again. The budget for these measurements is reserved: a certain regression is worth more than
+one more target. Values decide nothing here: a difference between the outputs of the two trees is
+noted, and the times are still compared. A guessed call raises no alarm that counts: its verdict is
+inconclusive at most. With several devices of one kind a pair is measured on one of them, and again
+on any.
 
     entries, ended = compare(pairs, bench)
 """
@@ -53,18 +53,18 @@ GUESSED = "a difference, under a guess of how it is called: declare a workload t
 
 @dataclass
 class Bench:
-    """What a comparison works with."""
+    """Hold what a comparison works with."""
 
     session: Judge
     archive: Archive
     progress: Progress
     config: CompareConfig
     policy: str
-    """Hash of the judge's settings."""
+    """Hash of the verifier's settings."""
     budget_s: float | None = None
     may_reuse: bool = True
     pool: Pool | None = None
-    """Several slots, of which `session` is the first one's verifier; None where that is all."""
+    """Several slots; `session` is the first one's verifier. None where that is all."""
     clock: Callable[[], float] = time.monotonic
     started_s: float = field(init=False)
     was_cut: bool = False
@@ -74,7 +74,7 @@ class Bench:
         self.started_s = self.clock()
 
     def has_time(self, reserved_s: float = 0.0) -> bool:
-        """Whether there is more than this left of the budget."""
+        """Return whether more than this is left of the budget."""
         if self.budget_s is None:
             return True
         has = self.clock() - self.started_s + reserved_s <= self.budget_s
@@ -84,7 +84,7 @@ class Bench:
 
 @dataclass
 class Looks:
-    """What was measured of a pair so far."""
+    """Hold what was measured of a pair so far."""
 
     pair: Pair
     measurements: dict[str, list[Measurement]] = field(default_factory=dict)
@@ -98,11 +98,13 @@ class Looks:
 
     @property
     def problem(self) -> Problem:
-        """Under which it is measured: without regard to values where those differ."""
+        """Return the problem to measure: it ignores values where the outputs of the two trees
+        differ.
+        """
         return indulgent(self.pair.problem) if self.output_change else self.pair.problem
 
     def raises_alarm(self, config: CompareConfig) -> bool:
-        """Whether a workload differs in all that was measured of it."""
+        """Return whether a workload differs in all of its measurements."""
         return any(
             is_alarming(looks, config) and not is_guess(workload)
             for workload in self.pair.problem.workloads
@@ -111,7 +113,7 @@ class Looks:
 
 
 def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "budget"]]:
-    """Entries with their comparison, those of what could not be compared at the end."""
+    """Return entries with their comparison; entries that could not be compared come last."""
     order = in_order(pairs.pairs)
     bench.progress.start(len(order) + len(pairs.others))
     for other in pairs.others:
@@ -198,7 +200,7 @@ def look(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
 
 
 def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
-    """What a look finds."""
+    """Add one look's measurements to a pair, or its refusal."""
     try:
         found = evaluation(one.problem, one.pair.head, number, bench, verifier)
         if number == 1 and found.verdict.status in DIFFERING:
@@ -220,7 +222,7 @@ def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
 
 
 def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
-    """There are no times, or no more of them."""
+    """Note that there are no times, or no more of them."""
     one.unconfirmed = why.reason or ""
     if not one.measurements:
         one.refused = why
@@ -230,7 +232,7 @@ def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
 def evaluation(
     problem: Problem, head: Candidate, number: int, bench: Bench, verifier: Judge
 ) -> Evaluation:
-    """What the archive knows of this look, or a new trial."""
+    """Return the archive's evaluation for this look, or run a new trial."""
     head = msgspec.structs.replace(head, problem_id=problem.id)
     policy = f"{bench.policy} look {number}"
     if bench.may_reuse:
@@ -244,7 +246,7 @@ def evaluation(
 
 
 def indulgent(problem: Problem) -> Problem:
-    """The same calls, whatever they return, as long as it has the same form."""
+    """Return the same calls with any output values accepted, where shape and type agree."""
 
     def any_value(workload: Workload) -> Workload:
         return msgspec.structs.replace(workload, atol=math.inf, rtol=0.0)
@@ -254,7 +256,7 @@ def indulgent(problem: Problem) -> Problem:
 
 
 def refusal(found: Evaluation) -> Comparison:
-    """What is said where there are no times."""
+    """Return the comparison of a target without times."""
     message = said(found) or "it could not be run"
     if found.verdict.status in ("invalid_reference", "degenerate"):
         return Comparison(verdict="skipped", reason=f"the base: {message}")
@@ -269,13 +271,13 @@ def said(found: Evaluation) -> str:
 
 
 def is_alarming(looks: Sequence[Measurement], config: CompareConfig) -> bool:
-    """Whether all of them speak for the same difference."""
+    """Return whether all looks indicate the same difference."""
     found = {alarm(one, config.thresholds) for one in looks}
     return len(found) == 1 and found != {None}
 
 
 def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
-    """What was found of a pair."""
+    """Return the entry of a pair."""
     target, workloads = one.pair.target, one.pair.problem.workloads
     if one.refused is not None:
         return Entry(
@@ -301,7 +303,7 @@ def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
 
 
 def row(workload: Workload, one: Looks, wanted: int, config: CompareConfig) -> ComparedWorkload:
-    """The verdict on one workload."""
+    """Return the verdict on one workload."""
     looks = one.measurements[workload.name]
     verdict, reason = verdict_of(looks, config.thresholds, wanted)
     if is_alarming(looks, config):

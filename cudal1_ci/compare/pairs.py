@@ -1,4 +1,4 @@
-"""Which targets there are to compare: those that a change touches, in both of its trees.
+"""Pair the targets to compare: those that a change touches, in both of its trees.
 
 Workloads are the head's, as it is called now; the base is the reference. A target whose file was
 renamed is the same; one that has another name is new, and the old one was removed.
@@ -46,13 +46,13 @@ class Pair:
 
     @property
     def share(self) -> float:
-        """Of the traced time, as far as that is known."""
+        """Return the share of the traced time, where that is known."""
         return sum(workload.share or 0.0 for workload in self.problem.workloads)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """All that a change touches."""
+    """Hold all targets that a change touches."""
 
     pairs: tuple[Pair, ...]
     others: tuple[Entry, ...]
@@ -60,8 +60,9 @@ class Pairs:
 
 
 def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
-    """Pairs of the targets of `head`, the plan of what the change touches in its tree, with those
-    of the base's tree."""
+    """Pair the targets of `head`, the plan of what the change touches in its tree, with those of
+    the base's tree.
+    """
     before = {file.path: file.previous_path or file.path for file in change.files}
     known = {(target.path, target.qualname) for target in base.targets}
     assert head.discovery is not None, "a survey keeps what it read"
@@ -103,7 +104,7 @@ def pair(planned: Planned, reference: TreeProgram, program: TreeProgram) -> Pair
 
 
 def as_in(base: Discovery, program: TreeProgram, path: str, target: Target) -> TreeProgram | None:
-    """The program of the head as it is in the base, where its file was at `path`."""
+    """Return the head's program as it is in the base, where its file was at `path`."""
     place = base.modules.places.get(path)
     if place is None:
         return None
@@ -118,7 +119,7 @@ def as_in(base: Discovery, program: TreeProgram, path: str, target: Target) -> T
 
 
 def not_compared(planned: Planned, verdict: ComparisonVerdict, reason: str) -> Entry:
-    """The entry of a target that is in one tree alone, or cannot be called."""
+    """Return the entry of a target that is in one tree alone, or cannot be called."""
     return Entry(
         target=planned.target,
         skipped=reason,
@@ -129,9 +130,10 @@ def not_compared(planned: Planned, verdict: ComparisonVerdict, reason: str) -> E
 
 
 def in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """Those that were changed themselves before those that use them; of either, those that take
-    most of the traced time first, then as they stand in the source; guesses of how something is
-    called last."""
+    """Sort pairs. Targets that were changed themselves come before those that use them. In each
+    group the largest share of the traced time comes first, then source order. Guessed calls come
+    last.
+    """
 
     def place(one: Pair) -> tuple[bool, bool, float]:
         is_guessed = all(is_guess(w) for w in one.problem.workloads)

@@ -42,8 +42,8 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings for the tree at `root`; `overrides` are flags by the key that they stand for,
-    and `options` how those are spelled: `{"trial.call": "--timeout"}`.
+    """Return the settings for the tree at `root`. `overrides` are flags by the key that they set,
+    and `options` is how those are spelled: `{"trial.call": "--timeout"}`.
 
     Raises:
         ConfigError: Two files, an unknown key, a value of the wrong type or out of its range; the
@@ -81,7 +81,7 @@ def load_settings(
 
 
 def built(record: type[Record], values: Mapping[Key, Any], given: Mapping[str, Given]) -> Record:
-    """A room's Config; what the record itself refuses is said with the place it was written at."""
+    """Build a room's Config; an error of the record names the place of the setting."""
     try:
         return record(**{key.field: value for key, value in values.items()})
     except (ConfigError, ValueError) as error:

@@ -1,11 +1,11 @@
-"""The keys: what can be set, and which field of which record it fills.
+"""List the keys: what can be set, and which field of which record it fills.
 
-Each room has its own Config record beside it, and the fields of `Settings` name those records. A
-field that is added to a room's Config is a key from then on, with nothing to do here:
-`TrialConfig.max_calls` is `trial.max-calls` in a file and `CUDAL1_CI_TRIAL_MAX_CALLS` in the
-environment. A field in seconds (`load_s`) is a key without the suffix, as its value says the unit.
+Each room has its own Config record, and the fields of `Settings` name those records. A new field of
+a room's Config is a key at once: `TrialConfig.max_calls` is `trial.max-calls` in a file and
+`CUDAL1_CI_TRIAL_MAX_CALLS` in the environment. A field in seconds (`load_s`) is a key without the
+suffix, because its value has the unit.
 
-Knows no secrets: no key holds one. The keys are listed in docs/configuration.md.
+No key holds a secret. The keys are listed in docs/configuration.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DeviceName = Annotated[
 
 
 class Setting(Record, frozen=True, kw_only=True):
-    """One key, its value as a person would write it, and where it came from."""
+    """Hold one key, its value as a person would write it, and where it came from."""
 
     key: str
     value: Any
@@ -52,12 +52,14 @@ class Setting(Record, frozen=True, kw_only=True):
 
 
 class Settings(Record, frozen=True, kw_only=True):
-    """All settings of a run. A field that is a Config record is the table of that room's keys."""
+    """Hold all settings of a run. A field that is a Config record is the table of that
+    room's keys.
+    """
 
     trace: str | None = None
     """Command whose calls of the project's code become workloads: `pytest -q`."""
     python: str | None = None
-    """Interpreter of the project that is judged; None is the one that runs the tool."""
+    """Interpreter of the project that is verified; None is the one that runs the tool."""
     device: DeviceName = "auto"
     verifiers_per_gpu: int = 3
     """How many verifiers share a GPU in `scan`, `sweep` and `bench` where `device` is `auto` or
@@ -68,8 +70,8 @@ class Settings(Record, frozen=True, kw_only=True):
     require_sandbox: bool = False
     """Refuse to run programs where a layer of the sandbox is not granted."""
     executor: Literal[ExecutorName, "ray"] = "local"
-    """Where the judge and the programs run: as processes, in a container, or, by several judges,
-    on a cluster of Ray."""
+    """Where the verifier and the programs run: as processes, in a container, or, by several
+    verifiers, on a cluster of Ray."""
     address: str = "auto"
     """Of that cluster: `auto`, `host:6379`, or `local`, which starts one on this machine."""
     state_dir: str = ".cudal1-ci"
@@ -99,7 +101,7 @@ class Settings(Record, frozen=True, kw_only=True):
     sources: tuple[Setting, ...] = ()
 
     def origins(self) -> Iterator[tuple[str, Any, str]]:
-        """Every key with its value and where that came from, in the order of the records."""
+        """Yield every key with its value and where that came from, in the order of the records."""
         for setting in self.sources:
             yield setting.key, setting.value, setting.origin
 
@@ -126,7 +128,7 @@ class Key(Record, frozen=True, kw_only=True):
 
     @property
     def variable(self) -> str:
-        """In the environment: `CUDAL1_CI_TRIAL_MAX_CALLS`."""
+        """Return the name in the environment: `CUDAL1_CI_TRIAL_MAX_CALLS`."""
         return ENVIRONMENT_PREFIX + re.sub(r"[.-]", "_", self.name).upper()
 
     @property
@@ -135,7 +137,7 @@ class Key(Record, frozen=True, kw_only=True):
 
 
 def all_keys() -> dict[str, Key]:
-    """Every key by its name."""
+    """Return every key by its name."""
     keys: dict[str, Key] = {}
     for field in msgspec.structs.fields(Settings):
         if field.name in NOT_KEYS:
@@ -152,7 +154,7 @@ def all_keys() -> dict[str, Key]:
 
 
 def all_rooms() -> dict[str, type[Record]]:
-    """The Config record of each field of Settings that is one."""
+    """Return the Config record of each field of Settings that is one."""
     return {f.name: f.type for f in msgspec.structs.fields(Settings) if is_room(f.type)}
 
 

@@ -1,8 +1,8 @@
-"""What a value that was written means, and how to say that it is wrong.
+"""Convert written values, and say what is wrong with one.
 
     parse_duration("1h30m") == 5400.0
 
-The one place where durations and types are read. Of where a value stands it knows only the name.
+This is the one place where durations and types are read. It knows only the name of a value's place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Given(Record, frozen=True, kw_only=True):
 
 
 def converted(key: Key, given: Given) -> Any:
-    """The value of a key as its record wants it."""
+    """Convert the value of a key to the type of its record."""
     value = given.value
     try:
         if key.is_duration:
@@ -43,7 +43,7 @@ def converted(key: Key, given: Given) -> Any:
         if given.is_text and isinstance(inspect.type_info(key.type), inspect.VarTupleType):
             value = [part.strip() for part in value.split(",") if part.strip()]
         value = msgspec.convert(value, key.type, strict=not given.is_text)
-    except ValueError as error:  # of which msgspec.ValidationError is one
+    except ValueError as error:  # msgspec.ValidationError is one
         raise ConfigError(
             f"{given.origin}: `{given.name_of(key)}` must be {expected(key)}, "
             f"got {described(given.value)}"
@@ -55,7 +55,7 @@ INTERPRETERS = frozenset({"python", "model.python"})
 
 
 def interpreter(value: str, folder: Path) -> str:
-    """The interpreter as an absolute path, or as the name that PATH is searched for.
+    """Return the interpreter as an absolute path, or as a name to find on PATH.
 
     Not resolved: a virtual environment is known by the link that its interpreter is.
     """
@@ -71,7 +71,7 @@ UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def parse_duration(value: Any) -> float:
-    """Seconds of a duration with its units: `90s`, `10m`, `1h30m`.
+    """Parse a duration with its units, in seconds: `90s`, `10m`, `1h30m`.
 
     Raises:
         ValueError: It is not text, or a number without a unit, or anything else.
@@ -83,7 +83,7 @@ def parse_duration(value: Any) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as it would be written: 5400 is `1h30m`."""
+    """Format a duration as it would be written: 5400 is `1h30m`."""
     minutes, rest_s = divmod(seconds, 60)
     hours, minutes = divmod(int(minutes), 60)
     parts = [(hours, "h"), (minutes, "m"), (rest_s, "s")]
@@ -91,21 +91,21 @@ def format_duration(seconds: float) -> str:
 
 
 def shown(key: Key, value: Any) -> Any:
-    """A value as a person would write it."""
+    """Return a value as a person would write it."""
     if key.is_duration and value is not None:
         return format_duration(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def expected(key: Key) -> str:
-    """What a key's value must be, in words."""
+    """Say what a key's value must be."""
     if key.is_duration:
         return 'a duration with its unit, such as "90s", "10m" or "1h30m"'
     return in_words(inspect.type_info(key.type))
 
 
 def in_words(annotation: inspect.Type) -> str:
-    """A type of a field, as one would say it of a TOML value."""
+    """Describe a field's type in terms of a TOML value."""
     match annotation:
         case inspect.Metadata(type=inner, extra_json_schema=extra):
             return str((extra or {}).get("description") or in_words(inner))
@@ -127,7 +127,7 @@ def in_words(annotation: inspect.Type) -> str:
 
 
 def described(value: Any) -> str:
-    """A value that came, with what it is where its look does not say so."""
+    """Describe a given value, with its type where the value does not show it."""
     match value:
         case dict():
             return f"a table with the keys {', '.join(map(repr, value)) or '(none)'}"

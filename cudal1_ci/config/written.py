@@ -1,4 +1,4 @@
-"""Where settings are written: a file, the environment, the command line.
+"""Read settings where they are written: a file, the environment, the command line.
 
     given = from_file(*read_file(root), root, keys)
 
@@ -29,7 +29,9 @@ TABLES = (WORKLOAD, ACK)
 
 
 def read_file(root: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The file that configures `root` and its table of settings; None and nothing without one."""
+    """Return the file that configures `root` and its table of settings; None and an empty table
+    without one.
+    """
     pyproject, own = root / PYPROJECT, root / OWN_FILE
     tool = read_toml(pyproject).get("tool", {}) if pyproject.is_file() else {}
     if isinstance(tool, dict):
@@ -51,7 +53,10 @@ def read_file(root: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def refuse_other_spellings(pyproject: Path, tool: Mapping[str, Any]) -> None:
-    """Raises: ConfigError, for a table that means ours: it would be ignored without a word."""
+    """Refuse a table with a misspelled name of ours, which would be ignored silently.
+
+    Raises: ConfigError.
+    """
     for name in tool:
         if name != TABLE and re.sub(r"[^a-z0-9]", "", name.lower()) in SPELLINGS:
             raise ConfigError(
@@ -60,7 +65,7 @@ def refuse_other_spellings(pyproject: Path, tool: Mapping[str, Any]) -> None:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
+    """Read the content of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -72,7 +77,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def from_file(
     table: Mapping[str, Any], file: Path | None, root: Path, keys: Mapping[str, Key]
 ) -> dict[str, Given]:
-    """The keys of a file, those of a room's table by their full name."""
+    """Return the keys of a file, those of a room's table by their full name."""
     if file is None:
         return {}
     flat: dict[str, Any] = {}
@@ -95,7 +100,9 @@ def from_file(
 
 
 def from_environment(environ: Mapping[str, str], keys: Mapping[str, Key]) -> dict[str, Given]:
-    """The keys that are set as variables. An empty one is not set: so a workflow's unset input."""
+    """Return the keys that are set as variables. An empty variable, such as a workflow's unset
+    input, is not set.
+    """
     by_variable = {key.variable: key.name for key in keys.values()}
     given = {}
     for variable, text in environ.items():
@@ -112,7 +119,7 @@ def from_environment(environ: Mapping[str, str], keys: Mapping[str, Key]) -> dic
 def from_flags(
     overrides: Mapping[str, Any], keys: Mapping[str, Key], options: Mapping[str, str]
 ) -> dict[str, Given]:
-    """The keys that flags stand for; None is a flag that was not given."""
+    """Return the keys that flags set; None is a flag that was not given."""
     given = {kebab(name): value for name, value in overrides.items() if value is not None}
     for name in given:
         if name not in keys:
@@ -124,7 +131,7 @@ def from_flags(
 
 
 def tables_of(name: str, table: Mapping[str, Any], file: Path | None) -> tuple[dict[str, Any], ...]:
-    """The `[[workload]]` or `[[ack]]` tables; what is in them is another room's to read."""
+    """Return the `[[workload]]` or `[[ack]]` tables; another room reads their content."""
     tables = table.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
         raise ConfigError(
@@ -135,7 +142,7 @@ def tables_of(name: str, table: Mapping[str, Any], file: Path | None) -> tuple[d
 
 
 def unknown_key(place: str, name: str, known: list[str]) -> ConfigError:
-    """The error of a key that does not exist, with the nearest one that does."""
+    """Return the error of an unknown key, with the nearest known one."""
     if re.search(r"token|secret|password|api[-_]?key", name, re.IGNORECASE):
         return ConfigError(
             f"{place}: unknown key `{name}`; it looks like a secret, and no setting holds one: "

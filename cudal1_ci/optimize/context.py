@@ -58,7 +58,7 @@ class RunContext:
     started_s: float = field(default_factory=time.monotonic)
     ending: Ending = field(default_factory=Ending)
     pool: Pool | None = None
-    """Several verifiers, of which `session` is the first; None where that is the only one."""
+    """Several verifiers; `session` is the first. None where that is the only one."""
     made: dict[tuple[Target, str], Evaluation] = field(default_factory=dict)
     """What this run measured of a target, by the candidate's id. A slot may be lost, and a target
     may be taken up again, also where earlier runs are not to be used."""
@@ -66,7 +66,7 @@ class RunContext:
     """Until when, by the monotonic clock, the current target may begin another candidate while
     others wait; None where none does."""
     fallen: dict[Target, str] = field(default_factory=dict)
-    """Targets in the middle of which the verifier died, with the reason."""
+    """Targets during which the verifier died, with the reason."""
     failures: dict[tuple[Target, str], str] = field(default_factory=dict)
     """Strategies that failed on a target, by the strategy's name, with the reason."""
     was_deferred: bool = False

@@ -1,12 +1,13 @@
-"""The contrastive loop of one target: rounds of questions to a model, verdicts, better questions.
+"""Run the contrastive loop of one target: questions to a model, verdicts, better questions.
 
-Rewrites of the playbook come first, as they cost nothing: what of them passed is among the variants
-that the model is shown, like the original (speedup 1), and what earlier runs proved on this problem
-or on a similar one. Each round is judged while the model still writes; the next one is shown the
-verdicts. The loop ends when the rounds are over, when nothing better came for some of them, or when
+Rewrites of the playbook come first, because they cost nothing. The model is shown variants: the
+rewrites that passed, the original (speedup 1), and what earlier runs proved on this problem or on a
+similar one. Each round is verified while the model still writes; the next one is shown the
+verdicts. The loop ends when the rounds are over, when some of them brought nothing better, or when
 the best is as fast as the device's memory allows.
 
-Knows the order of things: what a prompt shows is propose's, what a candidate is worth the judge's.
+This module knows the order of the rounds. `propose` decides what a prompt shows, the verifier what
+a candidate is worth.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ NEAR_BOUND = 0.9
 
 
 class Known(Record, frozen=True, kw_only=True):
-    """What the archive keeps of a problem, to find it again from a similar one."""
+    """Hold what the archive keeps of a problem, to find it again from a similar one."""
 
     name: str
     operators: dict[str, int]
@@ -62,7 +63,7 @@ class Known(Record, frozen=True, kw_only=True):
 
 @dataclass
 class Optimizer:
-    """A model, and how it is asked."""
+    """Hold a model and its settings for optimization."""
 
     model: LanguageModel
     config: OptimizerConfig
@@ -72,15 +73,15 @@ class Optimizer:
     """Whether it may write while something is timed: it has another device."""
     since: float
     """When the run began, in seconds since the epoch: what is newer in the archive is its own, and
-    a run that goes on after a kill is shown what it was shown before."""
+    a run that resumes after a kill is shown what it was shown before."""
 
     def apart(self) -> Optimizer:
-        """For one of several threads: what it ends is its own."""
+        """Return a copy for one of several threads, which can be ended independently."""
         return replace(self, model=self.model.apart())
 
 
 def name_of(problem: Problem) -> str:
-    """Of a target, for people."""
+    """Return the name of a problem's target, for people."""
     target = problem.target
     return f"{target.path}:{target.qualname}" if target else "a text"
 
@@ -99,8 +100,9 @@ def variants_of(
     device: Device,
     since: float,
 ) -> list[Variant]:
-    """Everything that passed: the original, this run's, earlier runs' on this problem (those on
-    the same device first), and the best of similar problems, labeled as such."""
+    """Return all variants that passed: the original, this run's, earlier runs' on this problem
+    (those on the same device first), and the best of similar problems, labeled as such.
+    """
     reference = Candidate(problem_id=problem.id, program=problem.reference, proposer=REFERENCE)
     original = Exemplar(candidate=reference, score=1.0)
     is_native = problem.target is not None and not problem.target.path.endswith(".py")
@@ -127,7 +129,7 @@ def variants_of(
 
 
 def shown(evaluation: Evaluation, origin: str | None) -> Variant:
-    """A passed evaluation as a prompt shows it."""
+    """Return a passed evaluation in the form that a prompt shows."""
     exemplar = Exemplar(
         candidate=evaluation.candidate, score=speedups.score(evaluation), origin=origin
     )
@@ -140,7 +142,9 @@ def shown(evaluation: Evaluation, origin: str | None) -> Variant:
 
 
 def is_like(evaluation: Evaluation, device: Device) -> bool:
-    """Whether it was measured on such a device: the architecture decides what is fast."""
+    """Return whether an evaluation was measured on such a device: the architecture decides what is
+    fast.
+    """
     on = evaluation.device
     return on is not None and (on.kind, on.name) == (device.kind, device.name)
 
@@ -150,7 +154,7 @@ def name_on(evaluation: Evaluation) -> str:
 
 
 def similar(problem: Problem, archive: Archive, since: float) -> list[Variant]:
-    """The best variants of the problems whose operators are most like this one's."""
+    """Return the best variants of the problems whose operators are most similar to this one's."""
     own = operators(reference_text(problem))
     known = archive.all_noted(OPERATORS, Known, since)
     ranked = sorted(
@@ -179,7 +183,7 @@ def similar(problem: Problem, archive: Archive, since: float) -> list[Variant]:
 def profile_of(
     problem: Problem, archive: Archive, device: Device, measure: Callable[[str], Any]
 ) -> list[dict[str, Any]] | str:
-    """Where the reference's time goes, measured once for a device and then remembered."""
+    """Return the profile of the reference; measured once for a device and then remembered."""
     known = archive.noted(PROFILE, profile_key(problem, device), list[dict[str, Any]])
     if known is not None:
         return known
@@ -190,7 +194,7 @@ def profile_of(
 
 
 def known_profile(problem: Problem, archive: Archive, device: Device) -> tuple[ProfileRow, ...]:
-    """The profile that was remembered; empty where none was."""
+    """Return the remembered profile; empty where there is none."""
     rows = archive.noted(PROFILE, profile_key(problem, device), tuple[ProfileRow, ...])
     return rows or ()
 
@@ -201,7 +205,7 @@ def profile_key(problem: Problem, device: Device) -> str:
 
 @dataclass
 class Loop:
-    """What the optimization of a target needs of the attempt at it."""
+    """Hold what an LLM optimization of a target needs from its run."""
 
     problem: Problem
     evaluations: Sequence[Evaluation]
@@ -216,7 +220,7 @@ class Loop:
     """What was asked so far, and how many answers are to come."""
 
     def is_near_bound(self) -> bool:
-        """Whether the best is about as fast as the device can read the inputs."""
+        """Return whether the best is about as fast as the device can read the inputs."""
         facts = facts_of(self.device.name) if self.device.kind == "cuda" else None
         first = self.problem.workloads[0]
         num_bytes = call_bytes(first.call)
@@ -232,7 +236,7 @@ class Loop:
 
 
 def begin(loop: Loop, optimizer: Optimizer) -> Optimization:
-    """A model's work on a problem, of which nothing is asked yet."""
+    """Return a model's work on a problem, before its first question."""
     remember(loop.problem, loop.archive)
     base = task_of(loop, optimizer)
     budget_tokens = optimizer.config.prompt_tokens
@@ -258,7 +262,7 @@ def begin(loop: Loop, optimizer: Optimizer) -> Optimization:
 
 
 def task_of(loop: Loop, optimizer: Optimizer) -> Task:
-    """What the model is asked, without exemplars."""
+    """Return the prompt input without exemplars."""
     problem = loop.problem
     found = profile_of(problem, loop.archive, loop.device, loop.measure)
     rows = found if isinstance(found, str) else msgspec.convert(found, tuple[ProfileRow, ...])
@@ -274,7 +278,7 @@ def task_of(loop: Loop, optimizer: Optimizer) -> Task:
 
 
 def answer_name(problem: Problem) -> str:
-    """What the answer has to define."""
+    """Return the name that the answer has to define."""
     if isinstance(problem.reference, TextProgram):
         return "ModelNew"
     if problem.target is not None:
@@ -283,7 +287,7 @@ def answer_name(problem: Problem) -> str:
 
 
 def form_of(problem: Problem) -> Form:
-    """What the answer's code is."""
+    """Return the form of the answer's code."""
     target = problem.target
     if isinstance(problem.reference, TextProgram):
         return "module_text"
@@ -293,8 +297,9 @@ def form_of(problem: Problem) -> Form:
 
 
 def optimize(loop: Loop, optimizer: Optimizer, work: Optimization) -> None:
-    """Rounds, until there is nothing more to gain. Interrupts pass through; what is under way is
-    cancelled then."""
+    """Run rounds until there is nothing more to gain. Interrupts pass through and cancel open
+    requests.
+    """
     best, without_gain = speedups.highest(loop.evaluations), 0
     for number in range(optimizer.config.num_rounds):
         variants = variants_of(

@@ -9,7 +9,7 @@ from cudal1_ci.propose import Strategy
 
 
 def preview(plan: Plan, strategies: Sequence[Strategy], n: int) -> list[str]:
-    """A line for every target: what would be tried, or why nothing would be."""
+    """Return a line for every target: what would be tried, or why nothing would be."""
     lines = []
     for one in plan.targets:
         name = f"{one.target.path}:{one.target.first_line} {one.target.qualname}"

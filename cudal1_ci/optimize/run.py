@@ -1,4 +1,4 @@
-"""The loop over targets: in which order, by which judges, until when.
+"""Run the loop over targets: their order, their verifiers, and the end of the budget.
 
 `survey` reads a tree and says for every target how it can be called, or why not; `review` spends
 the budget on the targets that can be. Knows the order of things and nothing else: what becomes of
@@ -33,13 +33,13 @@ def review(
     order: Callable[[Sequence[Planned]], Sequence[Planned]] | None = None,
     look: Look | None = None,
 ) -> Report:
-    """Judge proposals for every planned target, most promising first. `order` and `look` are what a
-    sweep does otherwise than `by_promise` and `optimize_one`.
+    """Verify proposals for every planned target, most promising first. `order` and `look` are what
+    a sweep does otherwise than `by_promise` and `optimize_one`.
 
     An interrupt (Ctrl-C) or a spent budget ends the review early: the report then holds what was
     finished and is not `complete`. Every evaluation is in the archive before the next one starts.
     """
-    # Fails at once where nothing can be judged, and not at all where there is nothing to judge.
+    # Fails at once where nothing can be verified, and not at all where there is nothing to verify.
     num_posed = sum(planned.problem is not None for planned in plan.targets)
     device = context.session.device() if num_posed else None
     context.progress.start(num_posed, len(plan.targets) - num_posed)
@@ -85,9 +85,11 @@ def optimize_one(planned: Planned, context: RunContext) -> Entry:
 def one_by_one(
     targets: Sequence[Planned], context: RunContext, look: Look, *, takes_turns: bool
 ) -> list[Entry | None]:
-    """The entry of each target, by one judge; None of those that were not reached. Where they take
-    turns each has an equal share of what is left of a budget, beyond its first candidate; what one
-    does not use the next ones have, and what did not fit comes again when all had their turn."""
+    """Return the entry of each target from one verifier; None for targets that were not reached.
+    With turns, each target has an equal share of the remaining budget, beyond its first candidate.
+    The next targets get what one does not use. A target that needs more time comes again after all
+    others.
+    """
     entries: list[Entry | None] = [None] * len(targets)
     again: list[int] = []
     number = 0
@@ -119,7 +121,7 @@ def one_by_one(
 
 
 def falls(targets: Sequence[Planned], context: RunContext) -> list[Notice]:
-    """Why of some targets not everything was tried, though there was time."""
+    """Return notices for targets whose candidates were not all tried, though there was time."""
     found = [(one.target, context.fallen.get(one.target)) for one in targets]
     return [
         Notice(path=target.path, message=f"{target.qualname}: {FELL.format(reason=reason)}")
@@ -129,8 +131,9 @@ def falls(targets: Sequence[Planned], context: RunContext) -> list[Notice]:
 
 
 def end_of_turn(context: RunContext, num_waiting: int) -> float | None:
-    """Until when the first of so many targets may begin candidates; None where it is the only one,
-    where there is no budget, and where a model is asked, which goes on from what it was told."""
+    """Return until when the first of so many targets may begin candidates. None for a single
+    target, without a budget, and with a model, which continues its own rounds.
+    """
     budget_s = context.config.budget_s
     if budget_s is None or num_waiting < 2 or context.optimizer is not None:
         return None
@@ -139,7 +142,7 @@ def end_of_turn(context: RunContext, num_waiting: int) -> float | None:
 
 
 def side_by_side(targets: Sequence[Planned], context: RunContext, look: Look) -> list[Entry | None]:
-    """The same by several judges, a target each."""
+    """Return entries from several verifiers, a target each."""
     assert context.pool is not None
 
     def turn(planned: Planned, judge: Judge) -> Entry:
@@ -169,9 +172,11 @@ def side_by_side(targets: Sequence[Planned], context: RunContext, look: Look) ->
 
 
 def by_promise(targets: Sequence[Planned], min_share: float = 0.0) -> list[Planned]:
-    """Targets that can be judged first, what was changed itself before what uses it, and those
-    that take most of the traced time before others; what takes less than `min_share` of it comes
-    after what was not traced."""
+    """Sort targets: those that can be verified come first.
+
+    Changed targets come before those that use them, then larger shares of the traced time. Targets
+    below `min_share` come after untraced ones.
+    """
 
     def promise(planned: Planned) -> tuple[bool, bool, bool, float]:
         share = sum(w.share or 0.0 for w in planned.workloads)

@@ -25,7 +25,7 @@ MAX_CHARS = 200
 
 
 class Introduction(Record, frozen=True, kw_only=True):
-    """What an actor says of itself."""
+    """Describe an actor: its version, policy, device and niceness."""
 
     version: str
     policy: str

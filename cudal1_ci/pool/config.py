@@ -12,7 +12,7 @@ from cudal1_ci.verification import BuildsConfig, Session, TrialConfig
 
 
 class RetryLimits(Record, frozen=True, kw_only=True):
-    """How often something is tried again."""
+    """Limit how often something is tried again."""
 
     max_tries: int = 3
     """Of an item with which slots are lost."""
@@ -27,7 +27,7 @@ class RetryLimits(Record, frozen=True, kw_only=True):
 
 
 class SessionConfig(Record, frozen=True, kw_only=True):
-    """How a Session is opened, on this machine or on another one."""
+    """Describe how a Session is opened, on this machine or on another one."""
 
     trial: TrialConfig = TrialConfig()
     builds: BuildsConfig = BuildsConfig()

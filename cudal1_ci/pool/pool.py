@@ -97,8 +97,8 @@ class Pool:
         """Return what comes of each item, in their order.
 
         Args:
-            is_over: Is asked before an item is begun.
-            run_status: Is told of an interrupt.
+            is_over: Is called before an item is begun.
+            run_status: Notes an interrupt.
             begun_on: The kinds of devices (`Device.key`) on which something is known of an item.
             problem_of: The id of its problem, where several items have the same one.
 

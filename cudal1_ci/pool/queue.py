@@ -41,7 +41,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Outcome(Generic[R]):
-    """What became of one item; with neither it was not reached."""
+    """Hold the outcome of one item; an item with neither a result nor an error was not reached."""
 
     result: R | None = None
     reason: str | None = None
@@ -50,7 +50,7 @@ class Outcome(Generic[R]):
 
 @dataclass
 class WorkItem(Generic[T]):
-    """One thing to do, until it has its outcome."""
+    """Hold one thing to do, until it has its outcome."""
 
     number: int
     value: T

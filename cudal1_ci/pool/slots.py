@@ -40,7 +40,7 @@ class DeviceSlot(Protocol):
 
 
 class Backend(Protocol):
-    """Where slots are. A slot that is lost can be opened again."""
+    """Provide slots. A slot that is lost can be opened again."""
 
     @property
     def num_slots(self) -> int:

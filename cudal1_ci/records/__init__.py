@@ -1,13 +1,13 @@
 """Define the nouns. Read this room first.
 
-A Change has Targets; a Target with Workloads is a Problem; proposers write Candidates; the judge
-runs a Trial of each and records an Evaluation; Entries of all of it make the Report.
+A Change has Targets. A Target with Workloads is a Problem. Proposers write Candidates. The verifier
+runs a Trial of each and records an Evaluation. Entries of all of it make the Report.
 
 Records are frozen and keyword-only. What a report holds ignores unknown fields, and its sizes and
-types are checked where it is read; all else refuses them. Times are microseconds (`_us`), sizes
-bytes, a `speedup` above 1 is faster. Absent is None, never a sentinel number. Raw times are kept:
-speedups and intervals are derived when read (`stats/speedups.py`), and stand beside the times in a
-report (`stats/figures.py`).
+types are checked where it is read; all else refuses unknown fields. Times are microseconds (`_us`),
+sizes bytes, a `speedup` above 1 is faster. Absent is None, never a sentinel number. Raw times are
+kept: speedups and intervals are derived when read (`stats/speedups.py`), and a report has them next
+to the times (`stats/figures.py`).
 """
 
 from __future__ import annotations

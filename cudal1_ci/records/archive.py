@@ -1,4 +1,4 @@
-"""What was tried: an append-only SQLite file of evaluations, and of the runs that made them.
+"""Keep what was tried: an append-only SQLite file of evaluations and their runs.
 
 Knows which evaluations may stand in for a new trial, and that a finished one must survive
 whatever happens next. Knows nothing of what an evaluation is worth (`score.py`) nor of what to try.
@@ -7,9 +7,9 @@ whatever happens next. Knows nothing of what an evaluation is worth (`score.py`)
         archive.record(evaluation, policy)
         archive.lookup(problem.id, candidate.id, device.key, policy)
 
-An evaluation is found again under the same problem, candidate, device and judge's settings
-(`policy`), and under nothing less. Rows are never changed: a candidate that is judged again gets a
-second row, and the newest one counts. Any number of processes and threads may read and write at
+An evaluation is found again under the same problem, candidate, device and verifier's settings
+(`policy`), and under nothing less. Rows are never changed: a candidate that is verified again gets
+a second row, and the newest one counts. Any number of processes and threads may read and write at
 once.
 """
 
@@ -41,7 +41,7 @@ APPLICATION_ID = 0x63316369
 BUSY_TIMEOUT_S = 30.0
 
 NEVER_REUSED: frozenset[Status] = frozenset({"inconclusive", "harness_error", "invalid_reference"})
-"""Verdicts on the machine's mood or on what is installed in it, neither of which is in the key."""
+"""Verdicts on the machine's load or installed software; the key contains neither."""
 
 # Autoincrement: ids only grow, so that "newest" is the largest id even in a file that was pruned.
 TABLES = """
@@ -78,7 +78,9 @@ CREATE TABLE notes (
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """One use of the tool. Times are seconds since the epoch; unfinished ones can be resumed."""
+    """Describe one use of the tool. Times are seconds since the epoch; an unfinished run can be
+    resumed.
+    """
 
     id: str
     started_at: float
@@ -152,10 +154,10 @@ class Archive:
     def lookup(
         self, problem_id: str, candidate_id: str, device_key: str, policy: str
     ) -> Evaluation | None:
-        """The newest evaluation of this candidate on such a device under these settings.
+        """Return the newest evaluation of this candidate on such a device under these settings.
 
-        None when there is none, when the newest says nothing that would hold again
-        (`NEVER_REUSED`), or when its record is of a form that this version does not read.
+        Return None when there is none, when the newest would not hold again (`NEVER_REUSED`), or
+        when this version does not read the form of its record.
         """
         rows = self._rows(
             "SELECT status, evaluation FROM evaluations WHERE problem_id = ? AND candidate_id = ?"
@@ -169,8 +171,9 @@ class Archive:
     def newest(
         self, problem_id: str, candidate_id: str, device_key: str, policy: str, since: float
     ) -> Evaluation | None:
-        """The newest evaluation that was recorded since a moment, in seconds since the epoch,
-        whatever it says: for a run that goes on, what it was told is told."""
+        """Return the newest evaluation recorded since a moment (seconds since the epoch), whatever
+        its status. A resumed run gets the answers that it had before.
+        """
         rows = self._rows(
             "SELECT evaluation FROM evaluations WHERE problem_id = ? AND candidate_id = ?"
             " AND device_key = ? AND policy = ? AND recorded_at >= ? ORDER BY id DESC LIMIT 1",
@@ -179,8 +182,9 @@ class Archive:
         return decoded(rows[0][0]) if rows else None
 
     def devices(self, problem_id: str, since: float) -> set[str]:
-        """Keys of the devices on which something was recorded of a problem since a moment, in
-        seconds since the epoch."""
+        """Return keys of the devices with an evaluation of a problem since a moment, in seconds
+        since the epoch.
+        """
         rows = self._rows(
             "SELECT DISTINCT device_key FROM evaluations WHERE problem_id = ?"
             " AND recorded_at >= ? AND device_key IS NOT NULL",
@@ -189,8 +193,9 @@ class Archive:
         return {key for (key,) in rows}
 
     def passed(self, problem_id: str, before: float = math.inf) -> list[Evaluation]:
-        """Evaluations of a problem that passed and were measured, on any device, oldest first;
-        those that were recorded before a moment, in seconds since the epoch."""
+        """Return evaluations of a problem that passed and were measured before a moment (seconds
+        since the epoch), on any device, oldest first.
+        """
         rows = self._rows(
             "SELECT evaluation FROM evaluations WHERE problem_id = ? AND status = 'passed'"
             " AND recorded_at < ? ORDER BY id",
@@ -200,8 +205,9 @@ class Archive:
         return [e for e in evaluations if e is not None and e.measurements]
 
     def recorded(self) -> list[tuple[float, Evaluation]]:
-        """Every evaluation that this version reads, oldest first, with the moment at which it was
-        recorded, in seconds since the epoch."""
+        """Return every evaluation that this version reads, oldest first, with its recording time in
+        seconds since the epoch.
+        """
         rows = self._rows("SELECT recorded_at, evaluation FROM evaluations ORDER BY id", ())
         found = ((float(moment), decoded(blob)) for moment, blob in rows)
         return [(moment, evaluation) for moment, evaluation in found if evaluation is not None]
@@ -214,12 +220,14 @@ class Archive:
         )
 
     def noted(self, kind: str, key: str, form: type[T]) -> T | None:
-        """What was kept under a name; None where nothing was, or by another version."""
+        """Return the note under a name; None where there is none, or where another version wrote
+        it.
+        """
         rows = self._rows("SELECT value FROM notes WHERE kind = ? AND key = ?", (kind, key))
         return read_note(rows[0][0], form) if rows else None
 
     def all_noted(self, kind: str, form: type[T], before: float = math.inf) -> dict[str, T]:
-        """Everything of a kind that was kept before a moment, by its key."""
+        """Return all notes of a kind that were recorded before a moment, by key."""
         rows = self._rows(
             "SELECT key, value FROM notes WHERE kind = ? AND recorded_at < ? ORDER BY key",
             (kind, before),
@@ -228,7 +236,7 @@ class Archive:
         return {key: value for key, value in found.items() if value is not None}
 
     def run_started_at(self, run_id: str) -> float:
-        """Seconds since the epoch. Raises KeyError."""
+        """Return when a run started, in seconds since the epoch. Raises KeyError."""
         for (started_at,) in self._rows("SELECT started_at FROM runs WHERE id = ?", (run_id,)):
             return float(started_at)
         raise KeyError(run_id)
@@ -247,7 +255,7 @@ class Archive:
         self._write("UPDATE runs SET finished_at = ? WHERE id = ?", (time.time(), run_id))
 
     def unfinished_run(self, arguments: Mapping[str, Any]) -> Run | None:
-        """The last run with these arguments, if it was cut short; None when it was not."""
+        """Return the last run with these arguments if it was cut short; None otherwise."""
         rows = self._rows(
             "SELECT id, started_at, arguments, finished_at FROM runs WHERE arguments = ?"
             " ORDER BY started_at DESC, rowid DESC LIMIT 1",
@@ -312,11 +320,12 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def enable_wal(connection: sqlite3.Connection) -> None:
-    """Write-ahead log: readers and writer do not wait for each other, and a killed writer leaves
-    whole rows. Where the file system cannot do it, SQLite keeps its rollback journal, as safe.
+    """Use a write-ahead log: readers and writer do not wait for each other, and a killed writer
+    leaves whole rows. Where the file system cannot do it, SQLite keeps its rollback journal, which
+    is as safe.
 
-    The switch wants the file for itself and does not wait as other statements do: of several
-    processes that open a new file at once, all but one are told that it is locked.
+    The switch needs the file for itself and does not wait as other statements do. Of several
+    processes that open a new file at once, all but one fail because it is locked.
     """
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:
@@ -331,7 +340,7 @@ def enable_wal(connection: sqlite3.Connection) -> None:
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """The tables of a new file. Not `executescript`: it would commit the transaction around it."""
+    """Create the tables of a new file. `executescript` would commit the transaction around it."""
     for statement in (*TABLES.split(";"), NOTES):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -340,7 +349,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One write: committed as a whole, or not at all."""
+    """Run one write: committed as a whole, or not at all."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -354,7 +363,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """SQLite's errors, said in terms of the file and of what to do about it."""
+    """Translate SQLite's errors: name the file and what to do about it."""
     try:
         yield
     except sqlite3.Error as error:
@@ -362,7 +371,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def mend(error: sqlite3.Error, path: Path) -> str:
-    """What a person can do about an error of SQLite."""
+    """Return what a person can do about an error of SQLite."""
     # Errors of the driver itself (a closed connection) carry no code.
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
@@ -390,7 +399,7 @@ def decoded(blob: bytes) -> Evaluation | None:
 
 
 def read_note(blob: bytes, form: type[T]) -> T | None:
-    """What was noted; None for what another version wrote."""
+    """Decode a note; None for what another version wrote."""
     try:
         return msgspec.json.decode(blob, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -398,5 +407,5 @@ def read_note(blob: bytes, form: type[T]) -> T | None:
 
 
 def canonical(arguments: Mapping[str, Any]) -> str:
-    """Arguments as text that is equal when they are."""
+    """Encode arguments as text; equal arguments give equal text."""
     return msgspec.json.encode(dict(arguments), order="sorted").decode()

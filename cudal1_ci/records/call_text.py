@@ -1,4 +1,4 @@
-"""Arguments as a person would write them: `(float32[8, 128, 256], mask=bool[8, 128])`.
+"""Format arguments as a person would write them: `(float32[8, 128, 256], mask=bool[8, 128])`.
 
 For reading only: the text is not parsed again, so long values are cut rather than kept whole.
 
@@ -33,14 +33,14 @@ BRACKETS = {"list": ("[", "]"), "tuple": ("(", ")"), "set": ("{", "}"), "dict": 
 
 
 def call_text(call: Call | Made) -> str:
-    """The arguments of a call in parentheses, or the function that makes them."""
+    """Format the arguments of a call in parentheses, or the function that makes them."""
     if isinstance(call, Made):
         return f"{call.path}:{call.function}()" if call.path else f"{call.function}()"
     return f"({', '.join(_arguments(call.args, call.kwargs, MAX_DEPTH))})"
 
 
 def argument_text(spec: ArgumentSpec) -> str:
-    """One argument."""
+    """Format one argument."""
     return _text(spec, MAX_DEPTH)
 
 
@@ -61,11 +61,11 @@ def _text(spec: ArgumentSpec, depth: int) -> str:
             return _items(texts, container)
         case Instance(factory=factory, args=args, kwargs=kwargs):
             name = factory.partition(":")[2] or factory
-            return f"{name}({_joined(_arguments(args, kwargs, depth - 1))})"
+            return f"{name}({_join(_arguments(args, kwargs, depth - 1))})"
 
 
 def _tensor(spec: TensorSpec) -> str:
-    """`float32[8, 128]`, with what is unusual of it: range of integers, strides, device."""
+    """Format `float32[8, 128]` with its unusual properties: range of integers, strides, device."""
     text = f"{spec.dtype}{list(spec.shape)}"
     if spec.dtype.lstrip("u").startswith("int") and spec.low is not None and spec.high is not None:
         text += f" in {spec.low:.0f}..{spec.high:.0f}"
@@ -95,11 +95,11 @@ def _items(texts: list[str], container: str) -> str:
         return "set()"
     if container in BRACKETS:
         opening, closing = BRACKETS[container]
-        return f"{opening}{_joined(texts)}{comma}{closing}"
-    return f"{container.rpartition(':')[2]}({_joined(texts)})"
+        return f"{opening}{_join(texts)}{comma}{closing}"
+    return f"{container.rpartition(':')[2]}({_join(texts)})"
 
 
-def _joined(texts: list[str]) -> str:
+def _join(texts: list[str]) -> str:
     shown = texts[:MAX_ITEMS]
     if len(texts) > MAX_ITEMS:
         shown.append(f"... {len(texts) - MAX_ITEMS} more")

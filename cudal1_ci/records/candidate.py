@@ -27,7 +27,7 @@ class Identity(Published, frozen=True, kw_only=True):
 
 
 class Generation(Identity, frozen=True, kw_only=True):
-    """How a model's text came to be."""
+    """Describe how a model's text came to be."""
 
     seed: Count | None = None
     prompt_digest: Name
@@ -39,7 +39,7 @@ class Generation(Identity, frozen=True, kw_only=True):
 
 
 class Edit(Published, frozen=True, kw_only=True):
-    """One change that was applied to a program, with its reason."""
+    """Describe one change that was applied to a program, with its reason."""
 
     operator: Name
     """Name in the table of rewrites and wrappers: `sdpa`, `compile`."""
@@ -77,5 +77,5 @@ class Candidate(Published, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Content hash of the program and the problem: who proposed it does not matter."""
+        """Return the content hash of the program and the problem; the proposer does not matter."""
         return self.known_id or content_hash([self.problem_id, program_identity(self.program)])

@@ -6,7 +6,9 @@ from cudal1_ci.records.record import Record
 
 
 class FileChange(Record, frozen=True, kw_only=True):
-    """One file of a change: text before and after; None where it did not exist or was removed."""
+    """Hold one file of a change: text before and after; None where it did not exist or
+    was removed.
+    """
 
     path: str
     previous_path: str | None = None

@@ -34,11 +34,12 @@ class Acknowledgement(Published, frozen=True, kw_only=True):
 
 
 class ComparedWorkload(Published, frozen=True, kw_only=True):
-    """One workload on both trees. In its measurements the base is the reference and the head the
-    candidate; the first one found what the others, in new processes, were to find again.
+    """Compare one workload on both trees. In its measurements the base is the reference and the
+    head the candidate. The later measurements, in new processes, check what the first one found.
 
     The numbers are those of the last measurement, None until a report is made
-    (`stats/figures.py`). A slowdown above 1 is slower."""
+    (`stats/figures.py`). A slowdown above 1 is slower.
+    """
 
     workload: Name
     verdict: ComparisonVerdict

@@ -59,7 +59,9 @@ class Verdict(Published, frozen=True, kw_only=True):
 
 
 class Device(Published, frozen=True, kw_only=True):
-    """What the measurement ran on. Clock, power and temperature are absent where unknown."""
+    """Describe what the measurement ran on. Clock, power and temperature are absent
+    where unknown.
+    """
 
     kind: Literal["cpu", "cuda"]
     name: Name
@@ -68,7 +70,7 @@ class Device(Published, frozen=True, kw_only=True):
     driver: Name | None = None
     software: dict[Name, Name] = {}
     """Versions: `python`, `torch`, `cuda`, `triton`, `platform`; `container` is the image with its
-    digest, and `container_engine` what ran it, where the judge ran in one."""
+    digest, and `container_engine` what ran it, where the verifier ran in one."""
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
@@ -78,14 +80,18 @@ class Device(Published, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What must agree for a measurement to be re-used: hardware and software, not its mood."""
+        """Return what must agree to reuse a measurement: hardware and software, not clock or
+        temperature.
+        """
         return content_hash(
             [self.kind, self.name, self.num_threads, self.capability, self.driver, self.software]
         )
 
 
 class Demand(Record, frozen=True, kw_only=True):
-    """What a call of a reference asks of any device at the least; see sandboxed/runner/flops.py."""
+    """Hold the least that a call of a reference demands of any device; see
+    sandboxed/runner/flops.py.
+    """
 
     num_bytes: int
     """Of inputs, parameters, buffers and outputs."""
@@ -158,7 +164,9 @@ class Kernel(Published, frozen=True, kw_only=True):
 
 
 class ContractCheck(Published, frozen=True, kw_only=True):
-    """One aspect of what users of a target may rely on, and whether a candidate keeps it."""
+    """Describe one property that users of a target may rely on, and whether a candidate
+    keeps it.
+    """
 
     aspect: Name
     """`gradients`, `state_dict`, `autocast`, `other shapes`."""
@@ -167,7 +175,7 @@ class ContractCheck(Published, frozen=True, kw_only=True):
 
 
 class Evaluation(Published, frozen=True, kw_only=True):
-    """A judged candidate. Only a candidate that passed has measurements."""
+    """A verified candidate. Only a candidate that passed has measurements."""
 
     candidate: Candidate
     verdict: Verdict

@@ -45,7 +45,7 @@ Program = TextProgram | TreeProgram
 
 
 def program_identity(program: Program) -> Any:
-    """What of a program decides its behavior: everything but where the checkout lies."""
+    """Return what decides a program's behavior: everything except the checkout's location."""
     builtins = msgspec.to_builtins(program)
     builtins.pop("root", None)
     return builtins
@@ -60,9 +60,10 @@ class Problem(Record, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Content hash of the reference and of what the workloads call it with; for a kernel also
-        of which one, as what launches it is the reference of other problems too, in which another
-        answer wins."""
+        """Return the content hash of the reference and of the calls of its workloads. A kernel's
+        own name is included: its launcher is also the reference of other problems, where another
+        answer wins.
+        """
         calls = [(w.init, w.call, w.mode, w.atol, w.rtol) for w in self.workloads]
         parts = [program_identity(self.reference), calls]
         if self.target is not None and self.target.is_kernel:

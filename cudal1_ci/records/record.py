@@ -28,7 +28,9 @@ class Published(Record, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
 
 def refuse_disorder(record: Any, *names: str) -> None:
-    """Raises ValueError where a number is outside of its `_low` and `_high`, or lacks one."""
+    """Refuse a number outside of its `_low` and `_high`, or one that lacks a bound. Raises
+    ValueError.
+    """
     for name in names:
         bounds = [getattr(record, f"{name}{end}") for end in ("_low", "", "_high")]
         known = [bound for bound in bounds if bound is not None]
@@ -39,6 +41,6 @@ def refuse_disorder(record: Any, *names: str) -> None:
 
 
 def content_hash(value: Any) -> str:
-    """16 hex digits of the SHA-256 of a record's canonical JSON."""
+    """Return 16 hex digits of the SHA-256 of a record's canonical JSON."""
     encoded = msgspec.json.encode(msgspec.to_builtins(value), order="sorted")
     return hashlib.sha256(encoded).hexdigest()[:16]

@@ -25,7 +25,7 @@ from cudal1_ci.records.workload import Workload
 
 
 class ModelUse(Published, frozen=True, kw_only=True):
-    """What a model was asked for one target, and what became of its answers."""
+    """Count what a model answered for one target, and what became of the answers."""
 
     model: Name
     adapter: Name | None = None
@@ -33,7 +33,7 @@ class ModelUse(Published, frozen=True, kw_only=True):
     adapter_name: Name | None = None
     num_answers: Count = 0
     refused: dict[Name, Count] = {}
-    """Answers of which no candidate came, by the kind of the failure: `no_code`, `truncated`,
+    """Answers that gave no candidate, by the kind of the failure: `no_code`, `truncated`,
     `rate_limit`, `duplicate`, `unchanged`."""
     num_repairs: Count = 0
     """Of the answers, those to what was wrong with an earlier one."""
@@ -42,11 +42,11 @@ class ModelUse(Published, frozen=True, kw_only=True):
     generating_s: NotNegative = 0.0
     """While at least one answer was under way."""
     waiting_s: NotNegative = 0.0
-    """Of that, while the judge had nothing to do."""
+    """Of that, while the verifier had nothing to do."""
 
 
 class OpinionUse(Published, frozen=True, kw_only=True):
-    """What another model was asked about the jumps of one target."""
+    """Count what another model answered about the jumps of one target."""
 
     model: Name
     num_asked: Count = 0
@@ -56,7 +56,7 @@ class OpinionUse(Published, frozen=True, kw_only=True):
 
 
 class TrainingStep(Published, frozen=True, kw_only=True):
-    """What a target is in a training step; None is what is not known."""
+    """Describe a target's part in a training step; None is what is not known."""
 
     device: Name
     num_steps: Count
@@ -82,7 +82,7 @@ class Operation(Published, frozen=True, kw_only=True):
 
 
 class Understanding(Published, frozen=True, kw_only=True):
-    """What one run of a target showed."""
+    """Hold what one run of a target showed."""
 
     category: Name = msgspec.field(name="class")
     """`attention`, `normalization`, `loop over time`."""
@@ -156,7 +156,7 @@ class Totals(Published, frozen=True, kw_only=True):
 
 
 class Impact(Published, frozen=True, kw_only=True):
-    """What all proposals together do to a program that calls them."""
+    """Hold what all proposals together do to a program that calls them."""
 
     root: Name
     """`path:qualname` of what was called."""
@@ -172,7 +172,7 @@ class Impact(Published, frozen=True, kw_only=True):
 
 
 class Report(Published, frozen=True, kw_only=True):
-    """What goes back to the person who asked."""
+    """Hold all results of a run, for the person who requested them."""
 
     repository: Name
     folder: Name = "."
@@ -197,12 +197,14 @@ class Report(Published, frozen=True, kw_only=True):
 
     @property
     def complete(self) -> bool:
-        """Whether every target had its turn."""
+        """Return whether every target was tried."""
         return self.ended == "done"
 
 
 class Listing(Published, frozen=True, kw_only=True):
-    """What `scan --list` finds: targets and how they can be called, before anything is judged."""
+    """Hold what `scan --list` finds: targets and how they can be called, before any
+    verification.
+    """
 
     repository: Name
     base_sha: Name | None = None

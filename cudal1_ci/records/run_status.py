@@ -1,4 +1,4 @@
-"""Why a run ends before everything was tried, known to all who work on it."""
+"""State why a run ends before everything was tried, for all of its verifiers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Ending:
-    """One for each run, shared by its judges. Each of the two only ever becomes true."""
+    """Hold the end of one run, shared by its verifiers. Each of the two only ever becomes true."""
 
     was_cut: bool = False
     """Whether the budget kept something from being tried."""

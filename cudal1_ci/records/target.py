@@ -27,15 +27,15 @@ class Target(Published, frozen=True, kw_only=True):
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it runs on a GPU, and only where something launches it."""
+        """Return whether the target runs on a GPU, and only where something launches it."""
         return self.kind in ("triton_kernel", "cuda_kernel")
 
     @property
     def only_uses_change(self) -> bool:
-        """Whether it stands as it did, and only what it uses was changed."""
+        """Return whether the target itself is unchanged, and only what it uses was changed."""
         return self.selected_because not in (None, "changed")
 
     @property
     def last_name(self) -> str:
-        """Without the class or the namespace around it."""
+        """Return the name without the class or the namespace around it."""
         return self.qualname.rpartition("::")[2].rpartition(".")[2]

@@ -1,6 +1,6 @@
-"""Bounds of numbers in a configuration, said with the key that each has in a file.
+"""Check the bounds of numbers in a configuration, and name the key that each has in a file.
 
-Used by the Config records of several rooms when they are made. None, where a field may be that, is
+The Config records of several rooms use this when they are made. None, where a field allows it, is
 within all bounds.
 """
 
@@ -11,12 +11,14 @@ from cudal1_ci.records import Record
 
 
 def key_of(room: str, field: str) -> str:
-    """`trial.max-calls` of `max_calls`; `trial.launch` of `launch_s`, whose value says the unit."""
+    """Return `trial.max-calls` for `max_calls`; `trial.launch` for `launch_s`, whose value has the
+    unit.
+    """
     return f"{room}.{field.removesuffix('_s').replace('_', '-')}"
 
 
 def at_least(config: Record, room: str, least: int, *fields: str) -> None:
-    """Raises ConfigError for the first field below `least`."""
+    """Refuse the first field below `least`. Raises ConfigError."""
     for field in fields:
         value = getattr(config, field)
         if value is not None and value < least:
@@ -24,7 +26,7 @@ def at_least(config: Record, room: str, least: int, *fields: str) -> None:
 
 
 def positive(config: Record, room: str, *fields: str) -> None:
-    """Raises ConfigError for the first field that is not above 0."""
+    """Refuse the first field that is not above 0. Raises ConfigError."""
     for field in fields:
         value = getattr(config, field)
         if value is not None and not value > 0:

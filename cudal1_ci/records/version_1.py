@@ -59,7 +59,7 @@ def call_of(text: str) -> dict[str, Any]:
 
 
 def _program(target: Any) -> dict[str, Any]:
-    """Of a candidate whose patch alone was published."""
+    """Return the program of a candidate whose patch alone was published."""
     qualname = target.get("qualname") if isinstance(target, dict) else ""
     return {"type": "tree", "root": ".", "import_root": ".", "import_path": qualname, "digest": ""}
 

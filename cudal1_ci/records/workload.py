@@ -15,8 +15,9 @@ Sizes = Annotated[
 
 
 class TensorSpec(Published, frozen=True, kw_only=True, tag="tensor"):
-    """A tensor to be made by the judge. `stride` None is contiguous; `low`/`high` are the observed
-    (inclusive) range: integers are drawn uniformly in it, floats keep its scale and offset."""
+    """A tensor to be made by the verifier. `stride` None is contiguous; `low`/`high` are the
+    observed (inclusive) range: integers are drawn uniformly in it, floats keep its scale and
+    offset."""
 
     shape: Sizes
     dtype: Name
@@ -93,7 +94,7 @@ Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
 
 
 class Workload(Published, frozen=True, kw_only=True):
-    """One way in which a target is called."""
+    """Describe one way in which a target is called."""
 
     name: Name
     provenance: Provenance
@@ -107,7 +108,7 @@ class Workload(Published, frozen=True, kw_only=True):
     """`infer` is eval() under no_grad; `train` is train() and compares gradients too."""
     atol: float | None = None
     rtol: float | None = None
-    """None: the budget comes from the fp64 oracle and the dtype (judge)."""
+    """None: the budget comes from the fp64 oracle and the dtype (verifier)."""
     num_calls: Count | None = None
     share: Fraction | None = None
     """Share (0..1) of the traced time that was spent in calls like this one."""

@@ -4,7 +4,7 @@
 
 `published` makes a report of what a run recorded, `reading` and `merge` take it back in; `text`,
 `markdown`, `html`, `sarif` and `comment` show it; `patch` is a proposal as a diff, `progress` a run
-as it goes. Nothing here measures, judges or prints by itself.
+as it goes. Nothing here measures, verifies or prints by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FORMATS", "render", "render_json"]
 
 
 def render(document: Report | Listing, output_format: str) -> str:
-    """A report or a listing in one of FORMATS, ending in a newline.
+    """Render a report or a listing in one of FORMATS, ending in a newline.
 
     Raises:
         ReportError: There is no such format, or it cannot hold a listing.

@@ -1,5 +1,4 @@
-"""What a change did to the speed of each target, the worst first: the part of a report that a
-comparison of two trees adds.
+"""Show what a change did to the speed of each target, the worst first.
 
 Text, Markdown, HTML and the comment show the same `Changes`. A cell is a target on a device, where
 the worst of its workloads decides, as it does for the target.
@@ -53,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """All targets that were compared, or should have been, the worst first."""
+    """Hold all targets that were compared, or should have been, the worst first."""
 
     devices: tuple[str, ...]
     all: tuple[Change, ...]
@@ -75,7 +74,7 @@ class Changes:
 
 
 def changes(document: Report) -> Changes:
-    """Of a report; empty where nothing was compared."""
+    """Return the changes of a report; empty where nothing was compared."""
     compared = [(e, e.comparison) for e in document.entries if e.comparison is not None]
     rows = [row for _, comparison in compared for row in comparison.rows]
     devices = tuple(dict.fromkeys(device_text(row.device) for row in rows if row.device))
@@ -87,13 +86,15 @@ def changes(document: Report) -> Changes:
 
 
 def is_only_compared(entry: Entry) -> bool:
-    """Whether nobody looked for a faster version, so that finding none says nothing."""
+    """Return whether no faster version was searched for, so that finding none means nothing."""
     tried = entry.evaluations or entry.model_use is not None or entry.skipped is not None
     return entry.comparison is not None and not tried
 
 
 def _rank(change: Change) -> tuple[int, bool, float, str, str]:
-    """The worst verdict first, then what nobody agreed to, then the largest difference."""
+    """Return a sort key: worst verdict first, then unacknowledged ones, then the largest
+    difference.
+    """
     comparison, target = change.comparison, change.entry.target
     size = comparison.slowdown or 1.0
     return (
@@ -106,7 +107,9 @@ def _rank(change: Change) -> tuple[int, bool, float, str, str]:
 
 
 def _cells(comparison: Comparison, devices: Sequence[str]) -> tuple[Comparison | None, ...]:
-    """What was not measured on any device in particular stands where nothing else does."""
+    """Return the cell of each device; a row without a device fills cells that are
+    otherwise empty.
+    """
     rows: dict[str | None, list[ComparedWorkload]] = {}
     for row in comparison.rows:
         rows.setdefault(device_text(row.device) if row.device else None, []).append(row)
@@ -122,8 +125,10 @@ def _cells(comparison: Comparison, devices: Sequence[str]) -> tuple[Comparison |
 
 
 def cell_text(cell: Comparison | ComparedWorkload | None) -> str:
-    """`1.12x slower [1.10, 1.14]`, `0.91x [0.90, 0.93] faster`, `same`, `inconclusive`; a dash
-    where there is nothing to say. The ratio is the head's time over the base's."""
+    """Format a cell: `1.12x slower [1.10, 1.14]`, `0.91x [0.90, 0.93] faster`, `same`,
+    `inconclusive`, or a dash where there is no result. The ratio is the head's time over the
+    base's.
+    """
     if cell is None:
         return NOT_MEASURED
     word = VERDICT_WORDS[cell.verdict]
@@ -135,9 +140,11 @@ def cell_text(cell: Comparison | ComparedWorkload | None) -> str:
 
 
 def row_text(row: Comparison | ComparedWorkload) -> str:
-    """As `cell_text`, with the numbers of what is the same or inconclusive too: `1.00x [0.99, 1.02]
-    same within noise`, or `within the threshold` where the interval has a difference that is below
-    what counts, which of a short call may be the time alone."""
+    """Format a row like `cell_text`, with numbers for `same` and `inconclusive` too: `1.00x [0.99,
+    1.02] same within noise`. The text is `within the threshold` where the interval shows a
+    difference that is too small to count. For a short call that may depend on the absolute time
+    alone.
+    """
     numbers = numbers_text(row)
     if row.verdict not in ("same", "inconclusive") or not numbers:
         return cell_text(row)
@@ -149,11 +156,11 @@ def row_text(row: Comparison | ComparedWorkload) -> str:
 
 
 HALF_A_MICROSECOND = 0.5
-"""What no comparison takes for a difference, however short a call is, unless it is told to."""
+"""By default no comparison counts less than this as a difference, however short a call is."""
 
 
 def _bound_text(row: Comparison | ComparedWorkload) -> str:
-    """Below what a difference is that is surely there."""
+    """Return the threshold below which a difference counts as none, in words."""
     base_us = row.base_us if isinstance(row, ComparedWorkload) else None
     if base_us is None or row.slowdown_low is None or row.slowdown_high is None:
         return "the threshold"
@@ -162,14 +169,16 @@ def _bound_text(row: Comparison | ComparedWorkload) -> str:
 
 
 def numbers_text(cell: Comparison | ComparedWorkload) -> str:
-    """`1.12x [1.10, 1.14]`, empty where nothing was measured."""
+    """Format `1.12x [1.10, 1.14]`; empty where nothing was measured."""
     if cell.slowdown is None or cell.slowdown_low is None or cell.slowdown_high is None:
         return ""
     return interval_text(cell.slowdown, cell.slowdown_low, cell.slowdown_high)
 
 
 def counts_text(found: Changes) -> str:
-    """`2 slower (1 acknowledged), 1 faster, 10 same; 1 new`, empty where nothing was."""
+    """Format `2 slower (1 acknowledged), 1 faster, 10 same; 1 new`; empty where nothing was
+    compared.
+    """
     counts = Counter(change.comparison.verdict for change in found.all)
     words = {
         verdict: f"{counts[verdict]} {VERDICT_WORDS[verdict]}"
@@ -185,7 +194,7 @@ def counts_text(found: Changes) -> str:
 
 
 def headline(found: Changes, num_proposals: int, is_search: bool = True) -> str:
-    """The whole verdict in a few words; of a comparison alone where no search was made."""
+    """Return the whole verdict in a few words; of the comparison alone where no search was made."""
     said = _verdict(found)
     if not is_search and not found.all:
         return "nothing to compare"
@@ -214,7 +223,7 @@ def _verdict(found: Changes) -> str:
 
 
 def spread_of(found: Iterable[ComparedWorkload], device: str) -> float | None:
-    """The largest distance from 1 that a base showed against itself on a device."""
+    """Return the largest distance from 1 that a base showed against itself on a device."""
     spreads = (
         row.control_spread for row in found if row.device and device_text(row.device) == device
     )

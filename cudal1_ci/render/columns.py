@@ -1,4 +1,4 @@
-"""Lines and tables on a console, and when a table has no room and is a list.
+"""Print lines and tables on a console; a table without room becomes a list.
 
 A table whose columns would break names within a word cannot be read.
 """
@@ -22,15 +22,16 @@ MAX_TARGET_WIDTH = 38
 
 
 def is_narrow(console: Console, names: Sequence[str], several_devices: bool = False) -> bool:
-    """Whether a table has no room, or none for names in one piece: then it is a list."""
+    """Return whether a table lacks room, or room for unbroken names; a list replaces it then."""
     least = NARROW + (DEVICE_WIDTH if several_devices else 0)
     room = max(MAX_TARGET_WIDTH, console.width // 3)
     return console.width < least or _longest(names, r"\s") > room
 
 
 def target_width(names: Sequence[str], most: int = MAX_TARGET_WIDTH) -> int | None:
-    """Columns for the names of targets: `most`, or what the longest word takes; None where there is
-    no name."""
+    """Return the number of columns for target names: `most`, or the length of the longest word.
+    None where there is no name.
+    """
     longest_word = _longest(names, r"\s")
     return max(longest_word, min(_longest(names, r"\n"), most)) or None
 

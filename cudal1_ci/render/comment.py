@@ -1,13 +1,12 @@
-"""A report as the comment below a pull request: the verdict first, and of everything else as much
-as fits.
+"""Render a report as the comment below a pull request: the verdict first, then as much as fits.
 
     comment(document, About(run_url="https://github.com/o/r/actions/runs/1", head_sha="5f3c2a9d41"))
 
-The words are in templates/comment.md.j2, in blocks that a template of a user's own may replace.
-Whatever a template writes is escaped and cut (markup.py); the sandbox keeps it to the data that it
-is given. What is too long loses diffs, then tables of workloads, then what was not measured, then
-rows, then proposals, then lists: never the verdict. It says what it lost. No comment holds a
-marker: who posts it adds one.
+The words are in templates/comment.md.j2, in blocks that a user's own template may replace. Whatever
+a template writes is escaped and cut (markup.py), and the sandbox limits a template to its data. A
+long comment loses diffs, then tables of workloads, then what was not measured, then rows, then
+proposals, then lists: never the verdict. The comment says what it lost. It holds no marker: the
+code that posts it adds one.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from cudal1_ci.render.wording import count_text
 
 MAX_COMMENT_BYTES = 60_000
 """GitHub refuses a body of more than 65,536 characters; a marker and a margin are left. Counted in
-bytes, of which there are never fewer than characters."""
+bytes, which are never fewer than characters."""
 MAX_SUMMARY_BYTES = 1_000_000
 """GitHub drops a step summary of more than one MiB."""
 MAX_ROWS = 10
@@ -43,7 +42,7 @@ __all__ = ["About", "comment", "summary"]
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """How much of each part there is room for."""
+    """Hold how much of each part fits."""
 
     num_rows: int
     """Targets of one verdict."""
@@ -53,7 +52,7 @@ class Room:
     """Verdicts of the targets whose workloads are shown."""
     has_not_measured: bool = True
     num_named: int = MAX_NAMED
-    """Anything else of which there may be many: acknowledgements, outputs, devices."""
+    """Any other list that may be long: acknowledgements, outputs, devices."""
 
 
 FOR_COMMENT = Room(num_rows=MAX_ROWS, num_proposals=MAX_PROPOSALS, num_patches=MAX_PROPOSALS)
@@ -61,8 +60,8 @@ FOR_SUMMARY = Room(num_rows=ALL, num_proposals=ALL, num_patches=ALL)
 
 
 def comment(document: Report, about: About, *, template: str | None = None) -> str:
-    """Markdown of at most 60,000 characters. `template` is the text of a user's own template,
-    which may begin with `{% extends "comment.md.j2" %}`.
+    """Render Markdown of at most 60,000 characters. `template` is the text of a user's own
+    template, which may begin with `{% extends "comment.md.j2" %}`.
 
     Raises:
         ReportError: The user's template is none, or does not work.
@@ -71,7 +70,7 @@ def comment(document: Report, about: About, *, template: str | None = None) -> s
 
 
 def summary(document: Report, about: About, *, template: str | None = None) -> str:
-    """The same with every target and every proposal, of at most a million bytes.
+    """Render every target and every proposal in at most a million bytes.
 
     Raises:
         ReportError: The user's template is none, or does not work.
@@ -85,7 +84,7 @@ def _fitted(document: Report, about: About, first: Room, max_bytes: int, own: st
     for source in (own, None) if own is not None else (None,):
         template = template_of(source)
         for room in _rooms(first, found, proposals):
-            lost = _lost(first, room, found, proposals)
+            lost = _omissions(first, room, found, proposals)
             try:
                 text = _unmarked(template.render(told, room=room, lost=lost)).strip() + "\n"
             except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -96,12 +95,12 @@ def _fitted(document: Report, about: About, first: Room, max_bytes: int, own: st
 
 
 def _unmarked(text: str) -> str:
-    """Without a marker that somebody planted in code, the one place that keeps its characters."""
+    """Remove a marker that somebody planted in code, the one place that keeps its characters."""
     return MARKER.sub(f"<{SPLIT}", text)
 
 
 def _rooms(first: Room, found: Changes, proposals: Sequence[Proposal]) -> Iterator[Room]:
-    """Less and less, in the order in which things are missed least."""
+    """Yield smaller and smaller rooms, in the order in which parts are missed least."""
     room = replace(
         first,
         num_proposals=min(first.num_proposals, len(proposals)),
@@ -128,8 +127,8 @@ def _rooms(first: Room, found: Changes, proposals: Sequence[Proposal]) -> Iterat
         yield room
 
 
-def _lost(first: Room, room: Room, found: Changes, proposals: Sequence[Proposal]) -> list[str]:
-    """What there was no room for, in words."""
+def _omissions(first: Room, room: Room, found: Changes, proposals: Sequence[Proposal]) -> list[str]:
+    """Return what did not fit, in words."""
     shown = proposals[: first.num_proposals]
     patches = [p for p in shown[room.num_patches :] if p.evaluation.candidate.patch is not None]
     num_hidden = len(shown[room.num_proposals :])

@@ -1,4 +1,4 @@
-"""What the template of the comment is told, and the sandbox that it runs in.
+"""Give the comment's template its values and the sandbox that it runs in.
 
 Nothing of a report reaches a comment unescaped or uncut, in blocks of a user's own neither:
 `_finalize` sees each expression. Addresses and commits come from the event; those that are none
@@ -37,9 +37,9 @@ from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, device_text
 
 MAX_DEVICES = 8
-"""Columns; more do not fit beside each other."""
+"""Columns; more do not fit next to each other."""
 MAX_NAMED = 10
-"""Anything of which there may be many, but for targets: acknowledgements, findings, inputs."""
+"""Any list that may be long, except targets: acknowledgements, findings, inputs."""
 MAX_TEXT = 300
 """Characters of any one text that a report says."""
 MAX_NAME = 120
@@ -67,7 +67,7 @@ NUM_SHA_DIGITS = 10
 
 
 class About(Record, frozen=True, kw_only=True):
-    """What a report does not know of itself, from the event and not from a file."""
+    """Hold what a report does not know of itself; the event gives it, not a file."""
 
     run_url: str | None = None
     artifact_url: str | None = None
@@ -79,7 +79,7 @@ class About(Record, frozen=True, kw_only=True):
 
 
 def told_of(document: Report, about: About) -> dict[str, Any]:
-    """What a template can speak of."""
+    """Return the values that a template can use."""
     found = changes(document)
     sorted_out = digest(document)
     proposals = sorted_out.proposals
@@ -106,12 +106,12 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
 
 
 def _sha(sha: str | None) -> str | None:
-    """As much of a commit's name as tells it from others; None of what is none."""
+    """Return the digits of a commit's hash that identify it; None where it is no hash."""
     return sha[:NUM_SHA_DIGITS] if sha and SHA.fullmatch(sha) else None
 
 
 def _not_measured(document: Report) -> tuple[SkippedGroup, ...]:
-    """Targets by the reason for which their speed is not known."""
+    """Group targets by the reason for which their speed is not known."""
     entries = []
     for entry in document.entries:
         reason = _reason(entry)
@@ -149,14 +149,14 @@ def _noise(document: Report, device: Device) -> Noise:
     return Noise(device=device, spread=max((s for s in spreads if s is not None), default=None))
 
 
-def _shown(found: Changes, num_rows: int) -> list[Change]:
-    """The rows of the table: of each verdict the worst."""
+def _table_rows(found: Changes, num_rows: int) -> list[Change]:
+    """Return the rows of the table: the worst of each verdict."""
     verdicts = dict.fromkeys(change.comparison.verdict for change in found.measured)
     return [change for verdict in verdicts for change in found.of(verdict)[:num_rows]]
 
 
 def _cut_short(found: Changes, num_rows: int) -> list[str]:
-    """`10 of 34 that stayed the same`, of each verdict of which not all are shown."""
+    """Return `10 of 34 that stayed the same` for each verdict whose rows are not all shown."""
     words = {
         "regression": "that got slower",
         "improvement": "that got faster",
@@ -201,7 +201,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         name=partial(escaped, max_chars=MAX_NAME),
         patch_name=patch_name,
         quoted=partial(quoted, max_chars=MAX_ANALYSIS),
-        shown=_shown,
+        shown=_table_rows,
         unbroken=_unbroken,
     )
     environment.globals.update(
@@ -218,7 +218,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 
 
 def template_of(own: str | None) -> Template:
-    """Ours, or the text of a user's own.
+    """Return the default template, or one made from a user's text.
 
     Raises:
         ReportError: It is no template.
@@ -232,7 +232,7 @@ def template_of(own: str | None) -> Template:
 
 
 def named_template(name: str) -> Template:
-    """One of ours beside the comment's, in the same sandbox."""
+    """Return another of our templates, in the same sandbox as the comment's."""
     return _environment().get_template(name)
 
 
@@ -241,18 +241,18 @@ def _finalize(value: Any) -> Any:
 
 
 def _unbroken(text: str) -> Markdown:
-    """A number with its unit, or a ratio with its interval, on one line of a table."""
+    """Keep a number with its unit, or a ratio with its interval, on one line of a table."""
     return Markdown(escaped(text, MAX_NAME).replace(" ", "&nbsp;"))
 
 
 def _indented(written: object) -> Markdown:
-    """What is Markdown already, as part of an item of a list; all else is escaped."""
+    """Indent Markdown as part of a list item; escape anything else."""
     written = written if isinstance(written, Markdown | Markup) else escaped(written)
     lines = str(written).strip("\n").split("\n")
     return Markdown("\n".join(f"  {line}" if line else "" for line in lines))
 
 
 def _link(text: str, url: str | None) -> Markdown:
-    """Text that leads to an address of ours; text alone where it is no address."""
+    """Link text to one of our addresses; return the text alone where the address is invalid."""
     shown = escaped(text)
     return Markdown(f"[{shown}]({url})") if url and URL.fullmatch(url) else shown

@@ -1,4 +1,4 @@
-"""What a report is told that nothing in the repository says."""
+"""Describe settings of a report that nothing in the repository states."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from cudal1_ci.records.validation import at_least
 
 
 class ReportConfig(Record, frozen=True, kw_only=True):
-    """What the numbers of a report are put in proportion to."""
+    """Hold what the numbers of a report are put in proportion to."""
 
     steps_per_month: int | None = None
-    """Training steps that all GPUs together make in a month; None says nothing of hours."""
+    """Training steps that all GPUs together make in a month; None leaves hours out."""
 
     def __post_init__(self) -> None:
         at_least(self, "report", 1, "steps_per_month")

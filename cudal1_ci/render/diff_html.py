@@ -1,4 +1,4 @@
-"""A patch as HTML, with the syntax colors of its language and line numbers that are not copied.
+"""Render a patch as HTML, with syntax colors and with line numbers that are not copied.
 
 The lines of each side of a hunk are lexed together, so that a string over several lines is one
 string; what began before the hunk cannot be known, and is colored as if it began there.
@@ -35,7 +35,7 @@ MARK_CLASSES = {"+": "add", "-": "del", " ": ""}
 
 
 def diff_html(patch: str) -> Markup:
-    """Every file of a patch. Text that is not a patch is shown as it is."""
+    """Render every file of a patch; show text that is not a patch unchanged."""
     try:
         files = files_of(patch)
     except ReportError:
@@ -77,7 +77,7 @@ def _hunk_html(hunk: Hunk, lexer: Lexer) -> Markup:
 
 
 def _colored(lines: Iterable[str], lexer: Lexer) -> Iterator[Markup]:
-    """Each line as spans, without its end."""
+    """Yield each line as spans, without its line end."""
     source = "\n".join(line.rstrip("\r\n") for line in lines)
     row: list[Markup] = []
     # Not `get_tokens`, which would strip blank lines at both ends and so lose count of them.
@@ -98,7 +98,7 @@ def _span(token: _TokenType, text: str) -> Markup:
 
 
 def _lexer(path: str) -> Lexer:
-    """The lexer of a file's language; plain text where pygments knows none."""
+    """Return the lexer of a file's language; plain text where pygments knows none."""
     try:
         return get_lexer_for_filename(path)
     except ClassNotFound:

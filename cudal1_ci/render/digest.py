@@ -1,9 +1,9 @@
-"""What a report says, in the order in which a person wants to know it.
+"""Sort what a report says into the order in which a person wants to know it.
 
-What a change did to the speed comes first, where that was asked (changes.py). Then proposals best
-first; then references that are degenerate, apart from the speedups that count; then what was judged
-without gain; then what was skipped, by reason. Text, Markdown and HTML all show this digest, and
-differ in words and colors only.
+What a change did to the speed comes first, where a comparison was made (changes.py). Then come
+proposals, best first; then degenerate references, apart from the speedups that count. Then come
+targets that were verified without gain, and last what was skipped, by reason. Text, Markdown and
+HTML all show this digest; they differ in words and colors only.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Proposal:
 
     @property
     def id(self) -> str | None:
-        """By which its patch is asked for; None where there is none."""
+        """Return the id by which the patch is requested; None where there is no patch."""
         patch = self.evaluation.candidate.patch
         return None if patch is None else content_hash(patch)
 
     def workload(self, measurement: Measurement) -> Workload | None:
-        """How the target was called in a measurement."""
+        """Return the workload of a measurement."""
         found = (w for w in self.entry.workloads if w.name == measurement.workload)
         return next(found, None)
 
@@ -71,7 +71,7 @@ class SkippedGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class UncallableGroup:
-    """Targets of a listing that cannot be called for one reason, with what mends it."""
+    """Hold targets of a listing that cannot be called for one reason, with the remedy."""
 
     said: str
     entries: tuple[Entry, ...]
@@ -87,14 +87,14 @@ class Digest:
     """Whether faster versions were looked for, so that finding none is worth a word."""
     proposals: tuple[Proposal, ...]
     suspected: tuple[Suspected, ...]
-    """Beside the parts: candidates of any entry that a model took back."""
+    """Candidates of any entry that a model suspects; they are in no other part."""
     degenerate: tuple[Entry, ...]
     unimproved: tuple[Entry, ...]
     skipped: tuple[SkippedGroup, ...]
 
 
 def digest(document: Report) -> Digest:
-    """A report sorted into its parts."""
+    """Sort a report into its parts."""
     proposed, degenerate, unimproved, skipped = [], [], [], []
     for entry in document.entries:
         if entry.best is not None:
@@ -121,7 +121,7 @@ def digest(document: Report) -> Digest:
 
 
 def suspicions(document: Report) -> Iterator[Suspected]:
-    """The candidates that are not proposed because a model suspects them."""
+    """Yield the candidates that are not proposed because a model suspects them."""
     for entry in document.entries:
         for evaluation in entry.evaluations:
             for finding in evaluation.findings:
@@ -130,20 +130,23 @@ def suspicions(document: Report) -> Iterator[Suspected]:
 
 
 def worth(evaluation: Evaluation) -> float:
-    """Geometric mean of the lower bounds over the measurements; 0 where there is none."""
+    """Return the geometric mean of the lower bounds over the measurements; 0 where there
+    is none.
+    """
     bounds = [m.speedup_low for m in evaluation.measurements if m.speedup_low is not None]
     return math.exp(statistics.fmean(map(math.log, bounds))) if bounds else 0.0
 
 
 def is_degenerate(entry: Entry) -> bool:
-    """Whether the reference's answer does not depend on its input: a constant is then a true and
-    worthless answer. The reason of a reference that was refused begins with its status."""
+    """Return whether the reference's answer does not depend on its input. A constant is then a
+    correct and worthless answer. A refused reference's reason begins with its status.
+    """
     statuses = [evaluation.status for evaluation in entry.evaluations]
     return "degenerate" in statuses or (entry.skipped or "").startswith("degenerate")
 
 
 def grouped(entries: Sequence[Entry]) -> tuple[SkippedGroup, ...]:
-    """Skipped targets by the first line of their reason, largest group first."""
+    """Group skipped targets by the first line of their reason, largest group first."""
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(reason_text(entry.skipped), []).append(entry)
@@ -160,7 +163,7 @@ def grouped(entries: Sequence[Entry]) -> tuple[SkippedGroup, ...]:
 
 
 def uncallable(document: Listing) -> tuple[UncallableGroup, ...]:
-    """Targets of a listing without a workload by reason and remedy, largest group first."""
+    """Group targets of a listing without a workload by reason and remedy, largest group first."""
     groups: dict[str, list[Entry]] = {}
     for entry in document.entries:
         if not entry.workloads:
@@ -171,7 +174,7 @@ def uncallable(document: Listing) -> tuple[UncallableGroup, ...]:
 
 
 def summary(document: Report) -> str:
-    """One line: what was found among how much, on what, in what time."""
+    """Return one line: what was found among how much, on which device, in what time."""
     totals = document.totals
     searched = [
         f"{count_text(totals.num_proposals, 'faster version')} proven",
@@ -190,14 +193,14 @@ def summary(document: Report) -> str:
 
 
 def is_search(document: Report) -> bool:
-    """Whether faster versions were looked for, and not only the two sides compared."""
+    """Return whether faster versions were searched for, and not only the two sides compared."""
     compared = [entry for entry in document.entries if entry.comparison is not None]
     tried = any(entry.evaluations or entry.model_use is not None for entry in document.entries)
     return tried or (document.searched and not compared)
 
 
 def nothing_text(document: Report) -> str:
-    """Where there was nothing to look at, one sentence; else empty."""
+    """Return one sentence where there was nothing to look at; empty otherwise."""
     if document.entries:
         return ""
     base, head = ((sha or "?")[:12] for sha in (document.base_sha, document.head_sha))
@@ -211,7 +214,7 @@ def nothing_text(document: Report) -> str:
 
 
 def has_several_devices(document: Report) -> bool:
-    """Whether a measurement must name its device, because the head of the report cannot."""
+    """Return whether a measurement must name its device because the head of the report cannot."""
     devices = {
         measurement.device.name
         for entry in document.entries

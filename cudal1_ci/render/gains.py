@@ -1,17 +1,17 @@
-"""The proposals of a report in the order of what they save, each under a name that lasts.
+"""Order a report's proposals by what they save, each under a stable name.
 
     for gain in gains_of(document):
         gain.id, gain.saved.amount
 
-What a proposal saves is estimated from below: the lower bound of each speedup, weighted by how much
-of the time the calls take. How much that is has several sources, from the best to the worst: the
-share of a training step, the share of the traced time, calls in a step and the time of one, calls
-in a trace and the time of one, the time of one call. Different units are not compared: what has a
-better source comes first.
+The saving of a proposal is estimated from below: the lower bound of each speedup, weighted by the
+calls' part of the time. That part has several sources, from the best to the worst: the share of a
+training step, the share of the traced time, calls in a step and the time of one, calls in a trace
+and the time of one, the time of one call. Different units are not compared: the better source comes
+first.
 
-A proposal's id is a hash of what it changes, wherever in its file that stands: it outlives lines
-that move, and changes with the code that it replaces. (What `/cudal1 apply` names is a patch to the
-letter, `digest.Proposal.id`: what is applied must be what was seen.)
+A proposal's id is a hash of what it changes, wherever in its file that is. The id stays when lines
+move, and changes with the code that it replaces. (`/cudal1 apply` names an exact patch,
+`digest.Proposal.id`: what is applied must be what was seen.)
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ ORDER: tuple[Unit, ...] = ("step", "traced", "step_us", "traced_us", "call_us")
 RANK = {"step": 0, "traced": 0, "step_us": 1, "traced_us": 2, "call_us": 3}
 """Shares are compared with one another, whatever they are shares of."""
 MOST = 1e18
-"""Microseconds beyond which a report says nothing that a clock has seen."""
+"""Microseconds; a report with longer times was not measured by a clock."""
 MOST_CALLS = 10**15
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What is saved at least, as a fraction or in microseconds."""
+    """Hold what is saved at least, as a fraction or in microseconds."""
 
     unit: Unit
     amount: float
 
     @property
     def text(self) -> str:
-        """`4.1 % of a training step`."""
+        """Format `4.1 % of a training step`."""
         match self.unit:
             case "step":
                 return f"{percent_text(self.amount)} of a training step"
@@ -71,7 +71,7 @@ class Gain:
 
 
 def gains_of(document: Report) -> list[Gain]:
-    """All proposals that are faster beyond doubt, what saves the most first."""
+    """Return all proposals that are faster beyond doubt; the largest saving comes first."""
     found = {gain.id: gain for proposal in digest(document).proposals for gain in _gains(proposal)}
     return sorted(
         found.values(),
@@ -93,7 +93,7 @@ def _gains(proposal: Proposal) -> Iterator[Gain]:
 
 
 def id_of(entry: Entry, evaluation: Evaluation) -> str:
-    """16 hex digits of the target and of the lines that change."""
+    """Return 16 hex digits of the target and of the lines that change."""
     patch = evaluation.candidate.patch
     changed: object = evaluation.candidate.id
     if patch is not None:
@@ -105,7 +105,7 @@ def id_of(entry: Entry, evaluation: Evaluation) -> str:
 
 
 def saved_by(entry: Entry, evaluation: Evaluation) -> Saved | None:
-    """From the best source that there is; None where it comes to nothing."""
+    """Return the saving from the best source available; None where it comes to nothing."""
     fractions = lowest_fractions(evaluation)
     for unit in ORDER:
         amount = _amount(unit, entry, evaluation, fractions)
@@ -115,7 +115,7 @@ def saved_by(entry: Entry, evaluation: Evaluation) -> Saved | None:
 
 
 def lowest_fractions(evaluation: Evaluation) -> dict[str, float]:
-    """By workload, the fraction of its time that is saved on the device that gains the least."""
+    """Return the saved fraction of each workload's time, on the device that gains the least."""
     found: dict[str, float] = {}
     for m in evaluation.measurements:
         if m.speedup_low is not None and m.baseline == "eager":
@@ -147,7 +147,7 @@ def _amount(
 
 
 def _calls(unit: Unit, entry: Entry, times_us: dict[str, float]) -> dict[str, float]:
-    """How often each workload is called, as far as that is known."""
+    """Return how often each workload is called, where that is known."""
     if unit == "call_us":
         return dict.fromkeys(times_us, 1.0)
     if unit == "traced_us":

@@ -1,4 +1,4 @@
-"""A report as one HTML file that asks nobody for anything: styles, script and drawings are inside.
+"""Render a report as one HTML file without requests: styles, script and drawings are inside.
 
 A content security policy allows that one script and no request at all, so that text which slipped
 through the escaping could not run or call home either.
@@ -46,7 +46,7 @@ MAX_OPEN_DIFFS = 25
 
 
 def render_html(document: Report) -> str:
-    """The whole page."""
+    """Render the whole page."""
     found = digest(document)
     script = asset("report.js")
     bars = _measurements(found)[:MAX_BARS]
@@ -81,7 +81,7 @@ def _measurements(found: Digest) -> list[Measurement]:
 
 
 def page_environment() -> Environment:
-    """Templates of pages: whatever they show is escaped."""
+    """Return an environment for templates of pages that escapes whatever they show."""
     environment = Environment(
         loader=FileSystemLoader(templates_folder()),
         undefined=StrictUndefined,
@@ -116,7 +116,7 @@ def _environment() -> Environment:
 
 
 def prose(text: str) -> Markup:
-    """Sentences of ours, as paragraphs and lists."""
+    """Render our own sentences as paragraphs and lists."""
     parts = []
     for is_item, blocks in groupby(blocks_of(text), key=lambda block: block.is_item):
         tag = "li" if is_item else "p"
@@ -128,7 +128,7 @@ def prose(text: str) -> Markup:
 
 
 def inline(text: str) -> Markup:
-    """A sentence of ours, with its code."""
+    """Render one of our own sentences, with its code."""
     return _pieces(pieces_of(text))
 
 
@@ -139,10 +139,10 @@ def _pieces(pieces: Iterable[Piece]) -> Markup:
 
 
 def asset(name: str) -> str:
-    """A style or a script of a page."""
+    """Read a style or a script of a page."""
     return (templates_folder() / name).read_text(encoding="utf-8")
 
 
 def integrity(script: str) -> str:
-    """The hash by which the policy knows the script."""
+    """Return the hash by which the policy recognizes the script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""A unified diff taken apart, for those who show it or turn it into edits."""
+"""Parse a unified diff, to show it or to turn it into edits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hunk:
 
 @dataclass(frozen=True, kw_only=True)
 class FileDiff:
-    """What is done to one file."""
+    """Describe what is done to one file."""
 
     path: str
     is_new: bool
@@ -50,7 +50,7 @@ class FileDiff:
 
 @lru_cache(maxsize=256)
 def files_of(patch: str) -> tuple[FileDiff, ...]:
-    """The files of a patch. Remembered, because reading, HTML and SARIF each ask.
+    """Return the files of a patch. They are cached because reading, HTML and SARIF each need them.
 
     Raises:
         ReportError: It is not a unified diff.

@@ -1,10 +1,10 @@
-"""Proposals as the rolling issue of a repository, and one of them as a draft pull request.
+"""Render proposals as a repository's rolling issue, and one of them as a draft pull request.
 
     issue(document, gains_of(document), About(run_url=..., sha=...))
 
-As the comment below a pull request (comment.py): words in templates, whatever they write escaped
-and cut, and of what is too long first diffs go, then how things were measured, then items. Nothing
-in the text says which run it is of but one line, so that a sweep without news writes the same one.
+The issue works like the comment below a pull request (comment.py): the words are in templates, and
+their output is escaped and cut. A long issue loses diffs, then how things were measured, then
+items. One line alone names the run, so that a sweep without news writes the same text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NUM_ITEMS = 20
 
 
 class About(Record, frozen=True, kw_only=True):
-    """What the report does not know."""
+    """Hold what the report does not know."""
 
     run_url: str
     sha: str
@@ -39,7 +39,7 @@ class About(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """How much there is room for."""
+    """Hold how much fits."""
 
     num_items: int
     num_details: int
@@ -54,34 +54,34 @@ def issue(
     max_items: int = NUM_ITEMS,
     max_bytes: int = MAX_COMMENT_BYTES,
 ) -> str:
-    """Markdown of at most `max_bytes`.
+    """Render Markdown of at most `max_bytes`.
 
     Raises:
         ReportError: Not even the first line fits.
     """
     first = min(len(gains), max_items)
     whole = Room(num_items=first, num_details=first, num_patches=first)
-    told = {**_told(document, about), "gains": gains, "drafts": about.drafts}
+    told = {**_template_values(document, about), "gains": gains, "drafts": about.drafts}
     for room in _rooms(whole):
-        text = _rendered("issue.md.j2", {**told, "room": room, "lost": _lost(whole, room)})
+        text = _rendered("issue.md.j2", {**told, "room": room, "lost": _omissions(whole, room)})
         if len(text.encode()) <= max_bytes:
             return text
     raise ReportError("expected the first line alone to fit into an issue")
 
 
 def pull_request(document: Report, gain: Gain, about: About) -> str:
-    """The body of a draft with one proposal.
+    """Render the body of a draft with one proposal.
 
     Raises:
         ReportError: It is too long.
     """
-    text = _rendered("pull_request.md.j2", {**_told(document, about), "gain": gain})
+    text = _rendered("pull_request.md.j2", {**_template_values(document, about), "gain": gain})
     if len(text.encode()) > MAX_COMMENT_BYTES:
         raise ReportError(f"expected at most {MAX_COMMENT_BYTES} bytes of a pull request's text")
     return text
 
 
-def _told(document: Report, about: About) -> dict[str, Any]:
+def _template_values(document: Report, about: About) -> dict[str, Any]:
     names = dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
     return {
         "document": document,
@@ -102,7 +102,7 @@ def _rendered(name: str, told: Mapping[str, Any]) -> str:
 
 
 def _rooms(room: Room) -> Iterator[Room]:
-    """Less and less, in the order in which things are missed least."""
+    """Yield smaller and smaller rooms, in the order in which parts are missed least."""
     yield room
     while room.num_patches:
         room = replace(room, num_patches=room.num_patches // 2)
@@ -115,8 +115,8 @@ def _rooms(room: Room) -> Iterator[Room]:
         yield room
 
 
-def _lost(whole: Room, room: Room) -> list[str]:
-    """What there was no room for, in words."""
+def _omissions(whole: Room, room: Room) -> list[str]:
+    """Return what did not fit, in words."""
     lost = []
     if room.num_patches < whole.num_patches:
         lost.append(f"the diffs of {_proposals(whole.num_patches - room.num_patches)}")

@@ -1,4 +1,4 @@
-"""The end of what a program printed or raised, as far as it speaks of the user's own code."""
+"""Show the end of what a program printed or raised, where it concerns the user's own code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ NOT_THEIRS = re.compile(r"cudal1_ci/sandboxed/[\w/]+\.py$|^<frozen ")
 
 
 def log_tail(log: str) -> list[str]:
-    """The last lines, without the frames of what runs a program, and none that lost its frame."""
+    """Return the last lines, without frames of the runner and without lines that lost
+    their frame.
+    """
     blocks = [block for block in _blocks(log.rstrip().splitlines()) if not _is_ours(block)]
     tail: list[str] = []
     for block in reversed(blocks):
@@ -24,7 +26,9 @@ def log_tail(log: str) -> list[str]:
 
 
 def _blocks(lines: Sequence[str]) -> list[list[str]]:
-    """A frame of a traceback with its source and its marks, or a line that is of none."""
+    """Return blocks: a traceback frame with its source and marks, or a line outside of any
+    frame.
+    """
     blocks: list[list[str]] = []
     for line in lines:
         if blocks and FRAME.match(blocks[-1][0]) and line.startswith("    "):
@@ -35,7 +39,7 @@ def _blocks(lines: Sequence[str]) -> list[list[str]]:
 
 
 def _is_ours(block: Sequence[str]) -> bool:
-    """Or says nothing beside its frames."""
+    """Return whether a block is a traceback's head or a frame of our own code."""
     if block[0] == HEAD:
         return True
     frame = FRAME.match(block[0])

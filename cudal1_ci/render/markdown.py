@@ -1,4 +1,4 @@
-"""A report as GitHub-flavored Markdown: the digest first, diffs and long tables folded.
+"""Render a report as GitHub-flavored Markdown: the digest first, diffs and long tables folded.
 
 Every text that comes from outside is escaped unless the template says what else it is (`code`,
 `fenced`): the environment escapes each expression that is not already Markdown (markup.py).
@@ -40,7 +40,7 @@ MAX_NAMED = 12
 
 
 def render_markdown(document: Report | Listing, max_chars: int = MAX_CHARS) -> str:
-    """The report, with as much detail as fits: first the diffs are left out, then long tables."""
+    """Render a report with as much detail as fits: first diffs are left out, then long tables."""
     if isinstance(document, Listing):
         return (
             _environment()

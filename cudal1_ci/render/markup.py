@@ -1,13 +1,12 @@
-"""Text of others as GitHub-flavored Markdown that shows it and does nothing else.
+"""Render text of others as GitHub-flavored Markdown that shows it and does nothing else.
 
     escaped("ask @octocat <img>")    code("a|b")    fenced(patch, "diff")
 
 What a report says may come from a pull request or from a model. Shown as text it opens no element,
-calls nobody, and links to nothing: what GitHub makes links of only after Markdown was rendered
-(mentions, `#12`, `GH-12`) no backslash stops, so a zero-width space splits it. Characters that
-cannot be seen or that turn the direction of writing around are taken out, and named in code that
-is to be read. Each function takes at most `max_chars` of a text, so that none is as long as others
-like.
+mentions no user, and links to nothing. GitHub makes some links only after Markdown was rendered
+(mentions, `#12`, `GH-12`). A backslash does not stop these, so a zero-width space splits them.
+Characters that are invisible or reverse the writing direction are removed; a code block names
+them. Each function takes at most `max_chars` of a text, which limits its length.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class Markdown(str):
     __slots__ = ()
 
     def __html__(self) -> str:
-        """For an environment that escapes by itself."""
+        """Return the text unchanged, for an environment that escapes by itself."""
         return self
 
 
 def cleaned(value: object, max_chars: int | None = None) -> str:
-    """Text without what cannot be seen, and no longer than it may be."""
+    """Remove invisible characters and cut the text to its maximum length."""
     text = str(value)
     is_cut = max_chars is not None and len(text) > max_chars
     if is_cut:
@@ -53,14 +52,14 @@ def cleaned(value: object, max_chars: int | None = None) -> str:
 
 
 def escaped(value: object, max_chars: int | None = None) -> Markdown:
-    """Text in one line, shown as it is."""
+    """Escape text onto one line, so that it is shown unchanged."""
     if isinstance(value, Markdown):
         return value
     return Markdown(_escaped(_one_line(value, max_chars)))
 
 
 def prose(value: object, max_chars: int | None = None) -> Markdown:
-    """Sentences of ours, as paragraphs and lists."""
+    """Render our own sentences as paragraphs and lists."""
     text = ""
     for block in blocks_of(cleaned(value, max_chars)):
         line = _pieces(block.pieces).lstrip()
@@ -72,18 +71,18 @@ def prose(value: object, max_chars: int | None = None) -> Markdown:
 
 
 def quoted(value: object, max_chars: int | None = None) -> Markdown:
-    """Sentences as a quotation."""
+    """Render sentences as a quotation."""
     lines = prose(value, max_chars).splitlines()
     return Markdown("\n".join(f"> {line}".rstrip() for line in lines))
 
 
 def inline(value: object, max_chars: int | None = None) -> Markdown:
-    """A sentence of ours in one line, with its code."""
+    """Render one of our own sentences on one line, with its code."""
     return Markdown(_pieces(pieces_of(_one_line(value, max_chars))))
 
 
 def code(value: object, max_chars: int | None = None) -> Markdown:
-    """Text as a code span that also stands in a table."""
+    """Render text as a code span that is also valid in a table."""
     text = _one_line(value, max_chars)
     # Readers of tables differ in what a pipe behind two backslashes is.
     text = text.replace("\\|", f"\\{SPLIT}|").replace("|", "\\|")
@@ -95,7 +94,7 @@ def code(value: object, max_chars: int | None = None) -> Markdown:
 
 
 def fenced(value: object, language: str = "") -> Markdown:
-    """Text as a block of code, in which what cannot be seen is named."""
+    """Render text as a block of code that names invisible characters."""
     text = str(value).replace("\r\n", "\n")
     text = UNSEEN.sub(lambda unseen: f"\\u{ord(unseen[0]):04x}", text)
     ticks = "`" * max(3, 1 + _longest_run(text))
@@ -104,7 +103,7 @@ def fenced(value: object, language: str = "") -> Markdown:
 
 
 def html_text(value: object, max_chars: int | None = None) -> Markdown:
-    """Text inside of an HTML element, such as a summary, in one line."""
+    """Render text inside an HTML element, such as a summary, on one line."""
     text = str(html_escape(_unlinked(_one_line(value, max_chars))))
     return Markdown(text.replace(SPLIT, SPLIT_ENTITY))
 

@@ -1,8 +1,9 @@
-"""Reports of one commit from several machines, as one report.
+"""Merge reports of one commit from several machines into one report.
 
 Entries are joined by target. A candidate that passed everywhere keeps the measurements of every
-device, each with its device's name; one that passed here and failed there stays two evaluations,
-and is nobody's best. Which is best is then asked again, by the rule of `score.best`.
+device, each with its device's name. A candidate that passed on one machine and failed on another
+stays two evaluations and is never the best. The best is then chosen again, by the rule of
+`score.best`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ UNDECIDED = ("inconclusive", "harness_error")
 
 
 def merge(documents: Sequence[Report]) -> Report:
-    """One report of several.
+    """Merge several reports into one.
 
     Raises:
         ReportError: There is none, or they are not of the same repository and commit.
@@ -45,7 +46,7 @@ def merge(documents: Sequence[Report]) -> Report:
         _refuse_another_commit(first, other)
     if len(documents) == 1:
         return first
-    entries = tuple(_joined(same) for same in _by_target(documents))
+    entries = tuple(_join_entries(same) for same in _by_target(documents))
     devices = _distinct(device for document in documents for device in document.devices)
     return Report(
         repository=first.repository,
@@ -76,7 +77,7 @@ def _refuse_another_commit(first: Report, other: Report) -> None:
 
 
 def _by_target(documents: Sequence[Report]) -> list[list[Entry]]:
-    """Entries of the same target together, in the order in which targets are first seen."""
+    """Group entries of the same target, in the order in which targets are first seen."""
     entries: dict[tuple[str, str, str], list[Entry]] = {}
     for document in documents:
         for entry in document.entries:
@@ -85,7 +86,7 @@ def _by_target(documents: Sequence[Report]) -> list[list[Entry]]:
     return list(entries.values())
 
 
-def _joined(entries: Sequence[Entry]) -> Entry:
+def _join_entries(entries: Sequence[Entry]) -> Entry:
     judged = [entry for entry in entries if entry.skipped is None]
     reasons = dict.fromkeys(e.skipped for e in entries if e.skipped)
     hints = dict.fromkeys(e.hint for e in entries if e.hint)
@@ -111,7 +112,9 @@ def _joined(entries: Sequence[Entry]) -> Entry:
 
 
 def _only(said: Iterable[T | None]) -> T | None:
-    """What one report alone says; nothing where several do, each of its own run and device."""
+    """Return what exactly one report says; None where several do, each of its own run and
+    device.
+    """
     known: list[T] = []
     for one in said:
         if one is not None and one not in known:
@@ -122,7 +125,7 @@ def _only(said: Iterable[T | None]) -> T | None:
 def _joined_evaluations(
     evaluations: Sequence[Evaluation],
 ) -> tuple[Evaluation, ...]:
-    """Evaluations that passed joined by candidate; the others as they are."""
+    """Join evaluations that passed by candidate; leave the others unchanged."""
 
     def candidate_id(evaluation: Evaluation) -> str:
         return evaluation.candidate.id
@@ -155,15 +158,16 @@ def _passed_everywhere(passed: Sequence[Evaluation]) -> Evaluation:
 
 
 def _best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
-    """The rule of `score.best` over the measurements of all devices."""
+    """Apply the rule of `score.best` over the measurements of all devices."""
     refused = {evaluation.candidate.id for evaluation in evaluations if is_refused(evaluation)}
     counted = [_withdrawn(e) if e.candidate.id in refused else e for e in evaluations]
     return speedups.best(counted, workloads)
 
 
 def is_refused(evaluation: Evaluation) -> bool:
-    """Whether one machine's verdict stands against all others: not where it speaks of the machine,
-    and where another model suspects a hack, also of what passed elsewhere."""
+    """Return whether one machine's verdict overrides all others. A verdict that concerns the
+    machine does not. A model's suspicion of a hack does, also where the candidate passed elsewhere.
+    """
     if any(finding.rule == SUSPECTED for finding in evaluation.findings):
         return True
     return evaluation.status != "passed" and evaluation.status not in UNDECIDED
@@ -175,8 +179,9 @@ def _withdrawn(evaluation: Evaluation) -> Evaluation:
 
 
 def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
-    """Of one target on several machines: all their rows, and the worst decides. A regression that
-    was acknowledged on one and not on another is not acknowledged."""
+    """Join comparisons of one target on several machines: all their rows, with the worst deciding.
+    A regression that is acknowledged on one machine and not on another is not acknowledged.
+    """
     if not comparisons:
         return None
     rows = tuple(row for one in comparisons for row in one.rows)
@@ -196,7 +201,7 @@ def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
 
 
 def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Devices that differ in hardware or software; clock and temperature are a mood."""
+    """Return devices that differ in hardware or software; clock and temperature do not count."""
     seen: dict[bytes, Device] = {}
     for device in devices:
         steady = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What models were asked in a run, a line of words for each: failures included."""
+"""Say what models answered in a run, one line for each, failures included."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFUSED_WORDS = {
 
 
 def model_text(document: Report) -> str | None:
-    """Of the whole run; None where no model was asked."""
+    """Return the model use of the whole run; None where no model was used."""
     uses = [entry.model_use for entry in document.entries if entry.model_use is not None]
     if not uses:
         return None
@@ -59,7 +59,7 @@ def model_text(document: Report) -> str | None:
 
 
 def name_text(use: ModelUse) -> str:
-    """`Qwen2.5-Coder-0.5B with adapter cuda-0.5b (0123456789abcdef)`."""
+    """Format `Qwen2.5-Coder-0.5B with adapter cuda-0.5b (0123456789abcdef)`."""
     if use.adapter is None:
         return use.model
     name = f"{use.adapter_name} " if use.adapter_name else ""
@@ -67,7 +67,7 @@ def name_text(use: ModelUse) -> str:
 
 
 def opinion_text(document: Report) -> str | None:
-    """Of the second opinions of the whole run; None where nobody was asked for one."""
+    """Return the second opinions of the whole run; None where no model gave one."""
     uses = [entry.opinion_use for entry in document.entries if entry.opinion_use is not None]
     if not uses:
         return None
@@ -92,7 +92,7 @@ def refused_counts(uses: Iterable[ModelUse]) -> Counter[str]:
 
 
 def refused_words(counts: Mapping[str, int]) -> list[str]:
-    """`3 without code`, the most frequent first."""
+    """Format refusals as `3 without code`, the most frequent first."""
     return [
         f"{count} {REFUSED_WORDS.get(kind, kind.replace('_', ' '))}"
         for kind, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -100,15 +100,16 @@ def refused_words(counts: Mapping[str, int]) -> list[str]:
 
 
 def attempts_text(entry: Entry, several_devices: bool = False) -> str:
-    """What became of everything that was tried on a target without proposal."""
+    """Say what became of everything that was tried on a target without a proposal."""
     refused = refused_words(refused_counts([entry.model_use])) if entry.model_use else []
     judged = [outcomes_text(entry.evaluations, several_devices)] if entry.evaluations else []
     return "; ".join([*judged, *refused]) or NOTHING_TRIED
 
 
 def attempts_rows(entry: Entry, several_devices: bool = False) -> list[tuple[str, str]]:
-    """The same as rows: a speedup, the best first, and what became of it. All that has none is one
-    row, whose first part is empty."""
+    """Return the attempts as rows: a speedup, the best first, and its outcome. All attempts without
+    a speedup make one row, whose first part is empty.
+    """
     rows = [row for one in outcomes(entry.evaluations, several_devices) for row in one.rows]
     measured = [(speedup, words) for speedup, words in rows if speedup]
     others = [words for speedup, words in rows if not speedup]

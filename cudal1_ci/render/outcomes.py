@@ -1,7 +1,7 @@
-"""What became of the candidates of a target without a proposal, with the numbers that say why.
+"""Say what became of the candidates of a target without a proposal, with the numbers behind it.
 
-Of those that passed, the measured speedup stands beside the condition that it does not meet
-(`score.is_gain`): a lower bound that is above 1 is no proposal yet.
+For candidates that passed, the measured speedup is shown with the condition that it does not meet
+(`score.is_gain`): a lower bound above 1 is no proposal yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Candidates that ended alike, and the best that was measured of one of them."""
+    """Hold candidates with the same end, and the best measurement of one of them."""
 
     count: int
     said: str
@@ -42,7 +42,7 @@ class Outcome:
 
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """The numbers, each with its words; empty for the number that there is not."""
+        """Return the numbers, each with its words; a missing number is empty."""
         first, *others = self.measured or (Measured(speedup="", where=""),)
         why = f", {self.why}" if self.why else ""
         words = f"{self.count} {self.said}{first.where}{why}"
@@ -50,7 +50,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """All in one sentence."""
+        """Return everything in one sentence."""
         if not self.measured:
             return self.rows[0][1]
         numbers = " and ".join(one.speedup + one.where for one in self.measured)
@@ -59,8 +59,9 @@ class Outcome:
 
 
 def outcomes(evaluations: Iterable[Evaluation], several_devices: bool = False) -> list[Outcome]:
-    """What was measured comes first, the fastest before all; the rest by how often it happened.
-    With `several_devices` each measurement names its own."""
+    """Return outcomes: measured ones first, the fastest leading; the rest by frequency. With
+    `several_devices` each measurement names its own.
+    """
     groups: dict[tuple[str, str], list[Evaluation]] = {}
     for evaluation in evaluations:
         kind = obstacle(evaluation) if evaluation.status == "passed" else ""
@@ -70,12 +71,12 @@ def outcomes(evaluations: Iterable[Evaluation], several_devices: bool = False) -
 
 
 def outcomes_text(evaluations: Iterable[Evaluation], several_devices: bool = False) -> str:
-    """`2 passed with 1.01x [0.98, 1.04] at best, not proven faster; 1 wrong values`."""
+    """Format `2 passed with 1.01x [0.98, 1.04] at best, not proven faster; 1 wrong values`."""
     return "; ".join(outcome.text for outcome in outcomes(evaluations, several_devices))
 
 
 def obstacle(evaluation: Evaluation) -> str:
-    """Which condition one that passed does not meet."""
+    """Return which condition a candidate that passed does not meet."""
     fastest = decisive(evaluation.measurements)
     if fastest is None:
         return "unmeasured"
@@ -92,12 +93,12 @@ def obstacle(evaluation: Evaluation) -> str:
 
 
 def decisive(measurements: Sequence[Measurement]) -> Measurement | None:
-    """The one that comes nearest to a gain: its lower bound is the highest."""
+    """Return the measurement closest to a gain: the one with the highest lower bound."""
     return max((m for m in measurements if m.speedup is not None), key=_low_of, default=None)
 
 
 def _outcome(group: Sequence[Evaluation], several_devices: bool) -> Outcome:
-    """Of evaluations with the same status and obstacle."""
+    """Return the outcome of evaluations with the same status and obstacle."""
     best = max(group, key=_low)
     said = STATUS_WORDS[best.status]
     if best.status != "passed":
@@ -143,7 +144,7 @@ def _where(measurement: Measurement, several_workloads: bool, several_devices: b
 
 
 def _low(evaluation: Evaluation) -> float:
-    """The highest lower bound; 0 where nothing was measured."""
+    """Return the highest lower bound; 0 where nothing was measured."""
     return max(map(_low_of, evaluation.measurements), default=0.0)
 
 
@@ -152,5 +153,5 @@ def _low_of(measurement: Measurement) -> float:
 
 
 def _high_of(measurement: Measurement) -> float:
-    """One that is not known is not slower."""
+    """Return the upper bound; an unknown one counts as not slower."""
     return measurement.speedup_high or 1.0

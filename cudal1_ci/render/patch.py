@@ -1,4 +1,4 @@
-"""What a candidate changes, as a patch for `git apply`.
+"""Write what a candidate changes as a patch for `git apply`.
 
     patch(program)      the overlay against the files under `program.root`
 
@@ -34,7 +34,7 @@ class AnyTarget(Protocol):
 
 
 def patch(program: Program, root: Path | None = None) -> str | None:
-    """Unified diff of a candidate against its checkout; None for a program that has no checkout.
+    """Return the unified diff of a candidate against its checkout; None for a program without one.
 
     Raises:
         ReportError: A file cannot be read, is outside of the checkout, or was changed since the
@@ -53,12 +53,12 @@ def patch(program: Program, root: Path | None = None) -> str | None:
 
 
 def patch_name(target: AnyTarget) -> str:
-    """The file in which `--patches` leaves the patch of a target's proposal."""
+    """Return the file in which `--patches` leaves the patch of a target's proposal."""
     return f"{target.path.removesuffix('.py').replace('/', '.')}.{target.qualname}.patch"
 
 
 def _current(root: Path, file: OverlayFile) -> str | None:
-    """The file's text in the checkout, line ends as they are; None where there is none."""
+    """Read the file's text in the checkout with its line ends; None where there is no file."""
     path = _inside(root, file.path)
     try:
         return path.read_bytes().decode()
@@ -71,7 +71,7 @@ def _current(root: Path, file: OverlayFile) -> str | None:
 
 
 def _inside(root: Path, path: str) -> Path:
-    """Where a path of the overlay lies, symbolic links followed.
+    """Resolve a path of the overlay, following symbolic links.
 
     Raises:
         ReportError: It leaves the checkout, or is inside of git's own folder.
@@ -108,8 +108,9 @@ def _file_diff(path: str, before: str | None, after: str) -> str:
 def _hunk(
     group: list[tuple[str, int, int, int, int]], old: list[str], new: list[str]
 ) -> Iterator[str]:
-    """One hunk. Written by hand because difflib's writer does not know of a missing last newline
-    and counts a hunk of no lines in another way than git."""
+    """Yield one hunk. difflib's writer does not know of a missing last newline, and counts a hunk
+    without lines differently from git.
+    """
     first, last = group[0], group[-1]
     yield f"@@ -{_span(first[1], last[2])} +{_span(first[3], last[4])} @@\n"
     for tag, old_start, old_end, new_start, new_end in group:
@@ -121,7 +122,9 @@ def _hunk(
 
 
 def _span(start: int, end: int) -> str:
-    """Lines `start:end` (0-based) as a hunk header counts them; no lines are after line `start`."""
+    """Format lines `start:end` (0-based) as a hunk header counts them; no lines are after line
+    `start`.
+    """
     length = end - start
     return f"{start + 1 if length else start},{length}"
 
@@ -131,15 +134,18 @@ def _marked(mark: str, line: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their ends, split at newlines alone: form feeds and lone CRs stay inside."""
+    """Split text into lines with their ends, at newlines alone: form feeds and lone CRs stay
+    inside.
+    """
     pieces = text.split("\n")
     lines = [f"{piece}\n" for piece in pieces[:-1]]
     return [*lines, pieces[-1]] if pieces[-1] else lines
 
 
 def _header_name(name: str) -> str:
-    """A path as git reads it: quoted where it has control characters, quotes or backslashes; with
-    a closing tab where it has a space, which would end it otherwise."""
+    """Format a path as git reads it. A path with control characters, quotes or backslashes is
+    quoted. A path with a space, which would end it, gets a closing tab.
+    """
     if any(character in ESCAPES or ord(character) < 32 for character in name):
         escaped = "".join(
             ESCAPES.get(c) or (c if ord(c) >= 32 else f"\\{ord(c):03o}") for c in name

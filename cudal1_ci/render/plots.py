@@ -1,4 +1,4 @@
-"""Drawings of times and speedups as inline SVG. Geometry only: colors and fonts are the page's CSS.
+"""Draw times and speedups as inline SVG. Geometry only: colors and fonts are the page's CSS.
 
 The overview has one bar a measurement on a logarithmic axis, so that 2x and 8x are as far apart as
 0.5x and 2x; the plot of paired times starts at zero, so that lengths compare as times do.
@@ -33,7 +33,7 @@ class RatioAxis:
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """1 and the round ratios on the axis, thinned until they have room."""
+        """Return 1 and the round ratios on the axis, thinned until they fit."""
         inside = [tick for tick in TICKS if self.low <= tick <= self.high]
         step = math.ceil(len(inside) / MAX_TICKS)
         origin = inside.index(1)
@@ -46,7 +46,7 @@ class RatioAxis:
 
 
 def ratio_axis(measurements: Sequence[Measurement]) -> RatioAxis:
-    """The axis that holds 1x and every interval, with a little air."""
+    """Return the axis that holds 1x and every interval, with a small margin."""
     lows = [m.speedup_low for m in measurements if m.speedup_low is not None]
     highs = [m.speedup_high for m in measurements if m.speedup_high is not None]
     lowest, highest = min(lows, default=1.0), max(highs, default=1.0)
@@ -57,7 +57,9 @@ def ratio_axis(measurements: Sequence[Measurement]) -> RatioAxis:
 
 
 def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
-    """One bar from 1x to the speedup, with its interval as a whisker. Stretches to its place."""
+    """Draw one bar from 1x to the speedup, with its interval as a whisker. It stretches to its
+    place.
+    """
     if (
         measurement.speedup is None
         or measurement.speedup_low is None
@@ -84,7 +86,7 @@ def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
 
 
 def paired_times(measurement: Measurement, title: str) -> Markup:
-    """Every pair of a measurement in the order of time: reference and candidate, by repetition."""
+    """Draw every pair of a measurement in time order: reference and candidate, by repetition."""
     repetitions = measurement.repetitions
     if not repetitions:
         return Markup('<p class="muted">No times were kept.</p>')
@@ -109,7 +111,7 @@ def paired_times(measurement: Measurement, title: str) -> Markup:
 
 @dataclass(frozen=True, kw_only=True)
 class _Frame:
-    """Where a pair and a time lie in the plot."""
+    """Map a pair and a time to the plot."""
 
     top_us: float
     num_pairs: int
@@ -133,7 +135,7 @@ def _grid(frame: _Frame) -> str:
 
 
 def _repetition_lines(repetitions: Sequence[Repetition], frame: _Frame) -> str:
-    """A line between repetitions, which are fresh processes, and their numbers below."""
+    """Draw a line between repetitions, which are fresh processes, and their numbers below."""
     parts = []
     first = 0
     for number, repetition in enumerate(repetitions, 1):
@@ -153,8 +155,9 @@ def _num_pairs(repetitions: Sequence[Repetition]) -> int:
 
 
 def _rounded_up(value: float) -> float:
-    """The next value of 1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8 times a power of ten: their quarters, at
-    which the grid lines lie, have few digits."""
+    """Return the next value of 1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8 times a power of ten. Their
+    quarters, where the grid lines are, have few digits.
+    """
     power = 10.0 ** math.floor(math.log10(value))
     steps = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
     return power * next(step for step in steps if step >= value / power * (1 - 1e-9))

@@ -1,4 +1,4 @@
-"""What a run says while it goes: the pipeline tells events, one of these shows them.
+"""Show the progress of a run: the run reports events, one of these classes shows them.
 
 Progress goes to stderr, because stdout is the result. `RichProgress` for a terminal,
 `PlainProgress` for logs (with groups and warnings where GitHub Actions reads them),
@@ -52,13 +52,13 @@ class Progress(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
-        """So many are looked at, and so many others have nothing that can be run."""
+        """Report how many targets are looked at, and how many others cannot be run."""
         ...
 
     def target_started(self, target: Target) -> None: ...
     def target_skipped(self, target: Target, reason: str) -> None: ...
     def target_ended(self, target: Target) -> None:
-        """Told where several targets are under way at once."""
+        """Report the end of a target where several are under way at once."""
         ...
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None: ...
@@ -70,7 +70,7 @@ class Progress(Protocol):
 
 
 def progress_on(stream: TextIO, environment: Mapping[str, str], *, quiet: bool = False) -> Progress:
-    """The progress that suits a stream: live on a terminal, lines elsewhere."""
+    """Return the progress that suits a stream: live on a terminal, lines elsewhere."""
     if quiet:
         return SilentProgress()
     if environment.get("GITHUB_ACTIONS") == "true":
@@ -81,7 +81,7 @@ def progress_on(stream: TextIO, environment: Mapping[str, str], *, quiet: bool =
 
 
 class SilentProgress:
-    """Says nothing."""
+    """Show nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -90,38 +90,38 @@ class SilentProgress:
         return None
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def target_started(self, target: Target) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def target_skipped(self, target: Target, reason: str) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def target_ended(self, target: Target) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def compared(self, target: Target, measurement: Measurement) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def notice(self, text: str) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
     def finish(self, report: Report) -> None:
-        """Nothing."""
+        """Ignore the event."""
 
 
 class PlainProgress:
-    """One line an event. With groups, GitHub Actions folds the lines of each target."""
+    """Print one line for each event. With groups, GitHub Actions folds the lines of each target."""
 
     def __init__(self, stream: TextIO, *, has_groups: bool = False) -> None:
         self._stream = stream
@@ -160,14 +160,14 @@ class PlainProgress:
         self._say(f"{self._place()} {target_name(target)}: skipped: {reason_text(reason)}")
 
     def target_ended(self, target: Target) -> None:
-        """Nothing: the next one's line says so."""
+        """Print nothing: the next target's line shows the end."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
         del target
         self._say(f"  {asked_text(use, num_open)}")
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
-        """Nothing: its verdict is the line."""
+        """Print nothing: the candidate's verdict is its line."""
 
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
         del target  # the line above names it
@@ -256,7 +256,7 @@ class RichProgress:
         self._end_current()
 
     def target_ended(self, target: Target) -> None:
-        """Nothing: the next one's line says so."""
+        """Print nothing: the next target's line shows the end."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
         self._doing = f"{target_name(target)}: {asked_text(use, num_open)}"
@@ -306,7 +306,7 @@ class RichProgress:
 
 
 def opening_text(num_targets: int, num_left_out: int) -> str:
-    """`12 targets to look at; 3 others cannot be run: ...`."""
+    """Format `12 targets to look at; 3 others cannot be run: ...`."""
     said = f"{count_text(num_targets, 'target')} to look at"
     if num_left_out:
         said += f"; {count_text(num_left_out, 'other')} cannot be run (`scan --list` says why)"
@@ -314,7 +314,7 @@ def opening_text(num_targets: int, num_left_out: int) -> str:
 
 
 def asked_text(use: ModelUse, num_open: int) -> str:
-    """`asked small-coder: 5 answers, 3 to come, 41 tokens/s; 2 without code`."""
+    """Format `asked small-coder: 5 answers, 3 to come, 41 tokens/s; 2 without code`."""
     words = [count_text(use.num_answers, "answer")]
     words += [f"{num_open} to come"] if num_open else []
     if use.generating_s > 0 and use.completion_tokens:
@@ -324,7 +324,9 @@ def asked_text(use: ModelUse, num_open: int) -> str:
 
 
 def outcome_text(evaluation: Evaluation, reused: bool) -> str:
-    """`passed, 2.31x [2.20, 2.42] (base) on AMD EPYC 9B14, 1 thread`, or why it did not pass."""
+    """Format `passed, 2.31x [2.20, 2.42] (base) on AMD EPYC 9B14, 1 thread`, or why it did not
+    pass.
+    """
     verdict = evaluation.verdict
     text = STATUS_WORDS[verdict.status]
     if evaluation.measurements:
@@ -335,7 +337,7 @@ def outcome_text(evaluation: Evaluation, reused: bool) -> str:
 
 
 def compared_text(measurement: Measurement) -> str:
-    """`small: 1.08x as long as the base [1.05, 1.11] on AMD EPYC, 1 thread`."""
+    """Format `small: 1.08x as long as the base [1.05, 1.11] on AMD EPYC, 1 thread`."""
     found = slowdown(measurement)
     said = NOT_MEASURED
     if found:
@@ -345,7 +347,7 @@ def compared_text(measurement: Measurement) -> str:
 
 
 def closing_text(report: Report) -> str:
-    """What a finished run found, in one line."""
+    """Return what a finished run found, in one line."""
     num_faster = sum(entry.best is not None for entry in report.entries)
     ending = "" if report.complete else "; incomplete, run again to go on"
     return (
@@ -355,7 +357,7 @@ def closing_text(report: Report) -> str:
 
 
 def _speedups(evaluation: Evaluation) -> str:
-    """The speedup of each workload, with its interval and the device."""
+    """Format the speedup of each workload, with its interval and the device."""
     texts = []
     for measurement in evaluation.measurements:
         found = speedups.speedup(measurement)
@@ -366,10 +368,10 @@ def _speedups(evaluation: Evaluation) -> str:
 
 
 def target_name(target: Target) -> str:
-    """As a log names it: what a file is called stays on one line."""
+    """Return a target's name for a log, on one line whatever its file is called."""
     return one_line(f"{target.path}:{target.qualname}")
 
 
 def cropped(text: str, style: str) -> Text:
-    """One line of the live display: a second one would make it jump."""
+    """Crop text to one line of the live display: a second line would make it jump."""
     return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""The little markup that our own sentences have: lists of lines with a dash, `code` in backticks.
+"""Parse the markup of our own sentences: lists of lines with a dash, `code` in backticks.
 
 Proposers, hints and notices write so; Markdown and HTML each show it in their own way. Whatever
 else the text contains is text.
@@ -29,7 +29,7 @@ class Block:
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
-    """The lines of a text that say something."""
+    """Return the non-empty lines of a text as blocks."""
     lines = [line.strip() for line in text.splitlines()]
     return tuple(
         Block(pieces=pieces_of(line.removeprefix("- ")), is_item=line.startswith("- "))
@@ -39,7 +39,9 @@ def blocks_of(text: str) -> tuple[Block, ...]:
 
 
 def pieces_of(line: str) -> tuple[Piece, ...]:
-    """Text and code in turn; `split` gives what its group matched at the odd places."""
+    """Split a line into text and code in turn; `split` returns its group's matches at odd
+    places.
+    """
     return tuple(
         Piece(text=text, is_code=i % 2 == 1) for i, text in enumerate(CODE.split(line)) if text
     )

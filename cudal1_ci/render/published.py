@@ -38,7 +38,7 @@ MAX_LOG = 20_000
 
 
 class Listable(Protocol):
-    """A target before it is judged, as `survey` plans it."""
+    """A target before it is verified, as `survey` plans it."""
 
     @property
     def target(self) -> Target: ...
@@ -51,7 +51,7 @@ class Listable(Protocol):
 
 
 class Plan(Protocol):
-    """All targets of a tree before they are judged."""
+    """Hold all targets of a tree before they are verified."""
 
     @property
     def repository(self) -> str: ...

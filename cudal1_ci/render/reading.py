@@ -1,4 +1,4 @@
-"""Reading report.json back. The file is hostile data: it may come from a pull request.
+"""Read report.json. The file is hostile data: it may come from a pull request.
 
 Nothing in it is run, followed or believed beyond its shape: sizes are capped, numbers are finite,
 paths stay inside of the checkout, patches parse. What is wrong is said with its place in the file.
@@ -21,13 +21,13 @@ MAX_BYTES = 64 * 2**20
 
 
 class _Version(msgspec.Struct, frozen=True):
-    """What every report begins with; the rest may be of a shape that we do not know."""
+    """Hold what every report begins with; the rest may have an unknown shape."""
 
     schema_version: int | None = None
 
 
 def read_report(path: Path) -> Report:
-    """The report in a file.
+    """Read the report in a file.
 
     Raises:
         ReportError: The file is missing, too large, not JSON, of another version or shape.
@@ -86,7 +86,7 @@ def _version(path: Path, encoded: bytes) -> int:
 
 
 def _unsound(report: Report) -> Iterator[tuple[str, str]]:
-    """What types cannot refuse, with its place in the file."""
+    """Yield what types cannot refuse, with its place in the file."""
     for i, entry in enumerate(report.entries):
         if not _stays_inside(entry.target.path):
             yield (

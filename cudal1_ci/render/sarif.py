@@ -1,4 +1,4 @@
-"""A report as SARIF 2.1.0, for code scanning: a result for each proposal, with its fix.
+"""Render a report as SARIF 2.1.0, for code scanning: a result for each proposal, with its fix.
 
 Source: OASIS, Static Analysis Results Interchange Format 2.1.0, sections 3.27 (result) and 3.55
 (fix). One rule, because consumers group by rule and what they would show is the same: this code
@@ -43,7 +43,7 @@ SKIPPED_RULE = {
 
 
 def render_sarif(document: Report, *, skipped: bool = False) -> str:
-    """The log; with `skipped`, what could not be judged is in it too."""
+    """Render the log; with `skipped`, include what could not be verified."""
     results = [_proposed(proposal) for proposal in digest(document).proposals]
     rules = [FASTER_RULE]
     if skipped:
@@ -135,7 +135,7 @@ def _fix(patch: str, technique: str) -> dict[str, Any]:
 
 
 def _replacements(hunk: Hunk) -> Iterator[dict[str, Any]]:
-    """One replacement for each run of changed lines, in lines of the old file."""
+    """Yield one replacement for each run of changed lines, in lines of the old file."""
     next_line = hunk.old_start + (0 if hunk.old_length else 1)
     removed: list[str] = []
     added: list[str] = []
@@ -152,7 +152,9 @@ def _replacements(hunk: Hunk) -> Iterator[dict[str, Any]]:
 
 
 def _replacement(first_line: int, removed: list[str], added: list[str]) -> dict[str, Any]:
-    """Whole lines with their ends; the last line of a file may have none, and ends in itself."""
+    """Return a replacement of whole lines with their ends. The last line of a file may
+    have no end.
+    """
     region = {"startLine": first_line, "startColumn": 1, "endLine": first_line, "endColumn": 1}
     if removed and removed[-1].endswith("\n"):
         region["endLine"] = first_line + len(removed)

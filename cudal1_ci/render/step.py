@@ -1,14 +1,14 @@
-"""What a target is worth in a training step: its share, and the GPU hours that a proposal saves.
+"""Compute a target's worth in a training step: its share, and the GPU hours that a proposal saves.
 
     step_of(entry, steps_per_month=1_000_000)
 
-Known is how often a step makes the calls that were measured and how long a step took, from a trace
-that saw steps of an optimizer, and how long a call takes, from the judge. Where these are not on a
-GPU of the same name the two times belong to different things, and there is no share. Hours need no
-time of a step: only calls, times of calls, and the number of steps that a person stated.
+A trace of optimizer steps shows how often a step makes the measured calls and how long a step took.
+The verifier measures how long a call takes. There is no share where the two times are not from a
+GPU of the same name. Hours need no time of a step: only calls, times of calls, and the number of
+steps that a person stated.
 
-Assumed: that a step waits for the calls, one after the other. Under the tracer a step takes rather
-longer than without, which makes the share smaller. Where anything is missing there is no number.
+A step is assumed to wait for the calls, one after the other. Under the tracer a step takes longer
+than without, which makes the share smaller. Where anything is missing there is no number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ US_PER_HOUR = 3.6e9
 
 
 def step_of(entry: Entry, steps_per_month: int | None) -> TrainingStep | None:
-    """Of the proposal, or else of the first evaluation that was measured; None where neither a
-    share nor hours are known."""
+    """Return the step of the proposal, or of the first measured evaluation where there is none.
+    None where neither a share nor hours are known.
+    """
     calls = {w.name: w.calls_per_step for w in entry.workloads if w.calls_per_step}
     steps = next((w.steps for w in entry.workloads if w.steps is not None), None)
     measured = [m for m in measurements(entry) if m.workload in calls and m.baseline == "eager"]
@@ -62,8 +63,9 @@ def measurements(entry: Entry) -> Sequence[Measurement]:
 
 
 def share_of(weighted: Sequence[tuple[float, Measurement]], steps: TracedSteps) -> Interval | None:
-    """The time of the calls over that of the step, with the worst that both intervals allow; None
-    where either has none, or where the calls would take longer than the step."""
+    """Return the time of the calls over that of the step, at the worst that both intervals allow.
+    None where either has no interval, or where the calls would take longer than the step.
+    """
     level = speedups.LEVEL / (len(weighted) + 1)
     step = mean_interval(steps.durations_us, level)
     times = [(number, reference_interval(m, level)) for number, m in weighted]
@@ -86,7 +88,7 @@ def share_of(weighted: Sequence[tuple[float, Measurement]], steps: TracedSteps) 
 def hours_saved(
     weighted: Sequence[tuple[float, Measurement]], steps_per_month: int
 ) -> Interval | None:
-    """Hours that the calls take less in a month, less than zero where they may take more."""
+    """Return the hours that the calls save in a month; below zero where they may take longer."""
     level = speedups.LEVEL / len(weighted)
     estimate = low = high = 0.0
     for number, measured in weighted:
@@ -103,7 +105,9 @@ def hours_saved(
 
 
 def reference_interval(measured: Measurement, level: float) -> Interval | None:
-    """Microseconds of a call of the reference, over repetitions; as `score.reference_us`."""
+    """Return microseconds of a call of the reference over repetitions, as `score.reference_us`
+    does.
+    """
     logs = [math.log(speedups.typical_us(one.reference_us)) for one in measured.repetitions]
     found = mean_interval(logs, level)
     return found and Interval(
@@ -112,7 +116,7 @@ def reference_interval(measured: Measurement, level: float) -> Interval | None:
 
 
 def mean_interval(values: Sequence[float], level: float) -> Interval | None:
-    """Mean with its t interval; None of fewer than two values."""
+    """Return the mean with its t interval; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean = statistics.fmean(values)

@@ -1,4 +1,4 @@
-"""Where the templates lie: inside the wheel, or at the top of a checkout."""
+"""Find the templates: inside the wheel, or at the top of a checkout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cudal1_ci.errors import UnsupportedError
 
 
 def templates_folder() -> Path:
-    """The folder of templates, that of the installed package first.
+    """Return the folder of templates; the installed package's comes first.
 
     Raises:
         UnsupportedError: There is none; the installation is broken.

@@ -1,4 +1,4 @@
-"""A report for a terminal, a log or a pipe.
+"""Print a report on a terminal, a log or a pipe.
 
 Knows rich; writes to the Console it is given and colors only where that is a terminal. On a narrow
 one the tables become lists, because a table with columns of six letters cannot be read.
@@ -76,12 +76,14 @@ MAX_NAMED = 12
 
 
 def console_on(stream: TextIO) -> Console:
-    """As wide as a terminal is, or as what is read later can be."""
+    """Return a console as wide as its terminal, or a fixed width for a stream that is read
+    later.
+    """
     return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
 
 
 def render_text(document: Report | Listing, width: int = PIPE_WIDTH) -> str:
-    """The report as plain text without color."""
+    """Render the report as plain text without color."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, color_system=None, force_terminal=False)
     if isinstance(document, Listing):
@@ -92,7 +94,7 @@ def render_text(document: Report | Listing, width: int = PIPE_WIDTH) -> str:
 
 
 def print_report(document: Report, console: Console, *, patches: bool = False) -> None:
-    """The whole report; with `patches` the diff of each proposal too."""
+    """Print the whole report; with `patches`, the diff of each proposal too."""
     found = digest(document)
     nothing = nothing_text(document)
     if nothing:
@@ -121,7 +123,7 @@ def print_report(document: Report, console: Console, *, patches: bool = False) -
 
 
 def print_verification(document: Evaluation, *, title: str, console: Console | None = None) -> None:
-    """The verdict on one candidate."""
+    """Print the verdict on one candidate."""
     console = console or console_on(sys.stdout)
     style = "green" if document.status == "passed" else "red"
     console.print(Text.assemble((f"{title}: ", "bold"), (document.status, style)))
@@ -140,14 +142,17 @@ def print_verification(document: Evaluation, *, title: str, console: Console | N
             print_line(console, line, "dim", indent=2)
     for measurement in document.measurements:
         print_line(
-            console, _measured(measurement, device_text(measurement.device)), "bold", indent=2
+            console,
+            _measurement_text(measurement, device_text(measurement.device)),
+            "bold",
+            indent=2,
         )
     if document.kernels:
         print_line(console, kernels_text(document.kernels), indent=2)
 
 
 def print_listing(document: Listing, console: Console) -> None:
-    """What discovery found, and how each target can be called."""
+    """Print what discovery found, and how each target can be called."""
     callable_ = [entry for entry in document.entries if entry.workloads]
     print_line(
         console,
@@ -176,8 +181,7 @@ def print_listing(document: Listing, console: Console) -> None:
 
 
 def _print_uncallable(document: Listing, console: Console) -> None:
-    """Targets that nobody can call, by what there is to do about it: a checkout that was not traced
-    has hundreds."""
+    """Print targets that cannot be called, by remedy: a checkout without a trace has hundreds."""
     groups = uncallable(document)
     if not groups:
         return
@@ -192,7 +196,7 @@ def _print_uncallable(document: Listing, console: Console) -> None:
 
 
 def _print_changes(found: Changes, console: Console) -> None:
-    """A line for each workload of each target, with its times."""
+    """Print a line for each workload of each target, with its times."""
     if not found.all:
         return
     print_heading(console, "Compared with the base")
@@ -233,7 +237,7 @@ def _changes_table(found: Changes, several_devices: bool) -> Table:
 
 
 def _print_change(change: Change, several_devices: bool, console: Console) -> None:
-    """The same as a list, for narrow terminals."""
+    """Print a change as a list, for narrow terminals."""
     comparison = change.comparison
     verdict = VERDICT_WORDS[comparison.verdict]
     style = CHANGE_STYLES.get(comparison.verdict, "")
@@ -258,7 +262,7 @@ def _reason(row: ComparedWorkload | None) -> list[str]:
 
 
 def _remarks(comparison: Comparison) -> list[str]:
-    """What is to be said of a target as a whole."""
+    """Return remarks on a target as a whole."""
     said = []
     if comparison.acknowledged:
         agreed = comparison.acknowledged
@@ -329,13 +333,15 @@ def _before_and_after(measurement: Measurement) -> str:
 
 
 def _print_proposal(proposal: Proposal, console: Console) -> None:
-    """The same as a list, for narrow terminals."""
+    """Print a proposal as a list, for narrow terminals."""
     print_line(console, f"{proposal.number}. {target_text(proposal.entry.target)}", "bold")
     print_line(console, f"technique: {technique_text(proposal.evaluation)}", indent=3)
     for measurement in proposal.evaluation.measurements:
         workload = _workload_text(proposal.workload(measurement), measurement)
         print_line(
-            console, _measured(measurement, device_text(measurement.device), workload), indent=3
+            console,
+            _measurement_text(measurement, device_text(measurement.device), workload),
+            indent=3,
         )
     if said := step_text(proposal.entry.step):
         print_line(console, f"in training: {said}", indent=3)
@@ -401,7 +407,7 @@ def _print_unimproved(entries: Sequence[Entry], several_devices: bool, console: 
 
 
 def _print_attempts(entry: Entry, several_devices: bool, console: Console) -> None:
-    """The same as a list, for narrow terminals."""
+    """Print attempts as a list, for narrow terminals."""
     print_line(console, target_text(entry.target), indent=2)
     for speedup, said in attempts_rows(entry, several_devices):
         print_line(console, f"{speedup}, {said}" if speedup else said, indent=5)
@@ -441,7 +447,7 @@ def _print_notices(notices: Sequence[Notice], console: Console) -> None:
 
 
 def _called(workload: Workload) -> str:
-    """`default (traced, train)`."""
+    """Format `default (traced, train)`."""
     mode = ", train" if workload.mode == "train" else ""
     return f"{workload.name} ({workload.provenance}{mode})"
 
@@ -451,8 +457,8 @@ def _workload_text(workload: Workload | None, measurement: Measurement) -> str:
     return name if measurement.baseline == "eager" else f"{name} against {measurement.baseline}"
 
 
-def _measured(measurement: Measurement, device: str, workload: str | None = None) -> str:
-    """One measurement in one line."""
+def _measurement_text(measurement: Measurement, device: str, workload: str | None = None) -> str:
+    """Format one measurement on one line."""
     return (
         f"{speedup_text(measurement)} on {device}: {workload or measurement.workload}, "
         f"{_before_and_after(measurement)}, "

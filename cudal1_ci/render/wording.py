@@ -1,6 +1,6 @@
-"""How numbers, devices and statuses are said, the same in every format.
+"""Format numbers, devices and statuses, the same in every output format.
 
-A speedup is never said without its interval, and both bounds are rounded away from the estimate:
+A speedup is never shown without its interval, and both bounds are rounded away from the estimate:
 what is printed claims no more than what was measured. What was not measured is a dash, never 0.
 """
 
@@ -75,12 +75,12 @@ class AnyDevice(Protocol):
 
 
 def interval_text(estimate: float, low: float, high: float) -> str:
-    """`2.31x [2.20, 2.42]`."""
+    """Format `2.31x [2.20, 2.42]`."""
     return f"{ratio_text(estimate)} [{_rounded_down(low)}, {_rounded_up(high)}]"
 
 
 def kernels_text(kernels: Sequence[Kernel]) -> str:
-    """`own kernels: 93% of the device time (`relu` 93%), the rest in 2 others`."""
+    """Format ``own kernels: 93% of the device time (`relu` 93%), the rest in 2 others``."""
     total_us = sum(kernel.device_us for kernel in kernels) or 1.0
     own = [kernel for kernel in kernels if kernel.is_own]
     share = sum(kernel.device_us for kernel in own) / total_us
@@ -92,7 +92,7 @@ def kernels_text(kernels: Sequence[Kernel]) -> str:
 
 
 def direction(measurement: Measurement) -> str:
-    """`faster`, `slower`, or `unclear` where the interval holds 1 or is unknown."""
+    """Return `faster`, `slower`, or `unclear` where the interval holds 1 or is unknown."""
     if measurement.speedup_low is not None and measurement.speedup_low > 1:
         return "faster"
     if measurement.speedup_high is not None and measurement.speedup_high < 1:
@@ -101,22 +101,22 @@ def direction(measurement: Measurement) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """`2.31x`."""
+    """Format `2.31x`."""
     return f"{ratio:.{_decimals(ratio)}f}x"
 
 
 def at_least_text(ratio: float) -> str:
-    """`2.31x` of a lower bound: what is said to be certain is not rounded up."""
+    """Format a lower bound as `2.31x`; a certain value is not rounded up."""
     return f"{_rounded_down(ratio)}x"
 
 
 def at_most_text(ratio: float) -> str:
-    """`2.32x` of an upper bound, or of what a lower bound must exceed: never rounded down."""
+    """Format an upper bound, or what a lower bound must exceed, as `2.32x`; never rounded down."""
     return f"{_rounded_up(ratio)}x"
 
 
 def speedup_text(measurement: Measurement) -> str:
-    """The speedup with its interval; a dash where too few repetitions were made to tell."""
+    """Format the speedup with its interval; a dash where there were too few repetitions."""
     if (
         measurement.speedup is None
         or measurement.speedup_low is None
@@ -127,12 +127,12 @@ def speedup_text(measurement: Measurement) -> str:
 
 
 def _decimals(ratio: float) -> int:
-    """Three significant digits of a ratio above one; two decimals below, where 0.98 is slower."""
+    """Return decimals: three significant digits for a ratio above one, two decimals below."""
     return 2 if ratio < 10 else 1 if ratio < 100 else 0
 
 
 def _rounded_down(ratio: float) -> str:
-    """Rounded down; a product that lies a last bit below a whole number counts as that number."""
+    """Round down; a product that is a last bit below a whole number counts as that number."""
     decimals = _decimals(ratio)
     return f"{math.floor(ratio * 10**decimals + 1e-9) / 10**decimals:.{decimals}f}"
 
@@ -143,7 +143,7 @@ def _rounded_up(ratio: float) -> str:
 
 
 def time_text(time_us: float | None) -> str:
-    """`12.3 us`, `4.56 ms`, `1.20 s`."""
+    """Format `12.3 us`, `4.56 ms`, `1.20 s`."""
     if time_us is None:
         return NOT_MEASURED
     # 0.9995: what rounds to a thousand of one unit is one of the next.
@@ -156,7 +156,7 @@ def time_text(time_us: float | None) -> str:
 
 
 def duration_text(duration_s: float) -> str:
-    """`0.4 s`, `92 s`, `12 min`, `3 h 05 min`."""
+    """Format `0.4 s`, `92 s`, `12 min`, `3 h 05 min`."""
     if duration_s < 10:
         return f"{duration_s:.1f} s"
     if duration_s < 120:
@@ -166,12 +166,12 @@ def duration_text(duration_s: float) -> str:
 
 
 def percent_text(fraction: float | None) -> str:
-    """`1.2 %`."""
+    """Format `1.2 %`."""
     return NOT_MEASURED if fraction is None else f"{100 * fraction:.1f} %"
 
 
 def share_text(workload: Workload) -> str:
-    """`42 % of traced time`, empty where it was not traced."""
+    """Format `42 % of traced time`; empty for an untraced workload."""
     if workload.share is None:
         return ""
     percent = 100 * workload.share
@@ -179,8 +179,9 @@ def share_text(workload: Workload) -> str:
 
 
 def step_text(step: TrainingStep | None) -> str:
-    """`12.0 % [11.5, 12.6] of a training step on an H200 (4 calls a step, 20 steps traced)`, and
-    the hours that are saved; empty where neither is known."""
+    """Format `12.0 % [11.5, 12.6] of a training step on an H200 (4 calls a step, 20 steps traced)`
+    and the hours saved; empty where neither is known.
+    """
     parts = []
     if step and step.share is not None:
         low, high = (100 * (bound or 0.0) for bound in (step.share_low, step.share_high))
@@ -201,7 +202,7 @@ def step_text(step: TrainingStep | None) -> str:
 
 
 def error_text(error: float | None) -> str:
-    """`1.2e-06`."""
+    """Format `1.2e-06`."""
     return NOT_MEASURED if error is None else f"{error:.1e}"
 
 
@@ -215,15 +216,16 @@ class HasErrors(Protocol):
 
 
 def error_short(evaluation: HasErrors) -> str:
-    """`1.9e-06`, of the output's magnitude; where that is not known `0.2 absolute`."""
+    """Format `1.9e-06` of the output's magnitude, or `0.2 absolute` where that is not known."""
     if evaluation.max_rel_error is None and evaluation.max_abs_error is not None:
         return f"{error_text(evaluation.max_abs_error)} absolute"
     return error_text(evaluation.max_rel_error)
 
 
 def error_long(evaluation: HasErrors) -> str:
-    """The largest error over all inputs that were tried, of which some are magnified: beside their
-    outputs an absolute error says little, and comes last."""
+    """Format the largest error over all tested inputs. Some inputs are magnified, so an absolute
+    error means little without the outputs and comes last.
+    """
     if evaluation.max_rel_error is None or evaluation.max_abs_error is None:
         return error_short(evaluation)
     return (
@@ -233,15 +235,16 @@ def error_long(evaluation: HasErrors) -> str:
 
 
 def device_text(device: AnyDevice) -> str:
-    """`AMD EPYC 9B14, 1 thread`."""
+    """Format `AMD EPYC 9B14, 1 thread`."""
     if device.num_threads is None:
         return device.name
     return f"{device.name}, {count_text(device.num_threads, 'thread')}"
 
 
 def devices_text(devices: Sequence[AnyDevice]) -> str:
-    """All devices of a report, with the version of torch on each, the container that the judge ran
-    in, and what of the sandbox it did not have."""
+    """Name all devices of a report, with torch's version, the verifier's container and missing
+    sandbox parts.
+    """
     texts = [
         device_text(d)
         + (f", torch {d.software['torch']}" if "torch" in d.software else "")
@@ -253,33 +256,35 @@ def devices_text(devices: Sequence[AnyDevice]) -> str:
 
 
 def image_name(device: AnyDevice) -> str:
-    """`debian:bookworm-slim`, of the image that the judge's container was made from."""
+    """Return `debian:bookworm-slim`, the image of the verifier's container."""
     return device.software["container"].partition(" ")[0]
 
 
 def count_text(number: int, noun: str) -> str:
-    """`1 proposal`, `2 proposals`, `3 launches`."""
+    """Format `1 proposal`, `2 proposals`, `3 launches`."""
     plural = "es" if noun.endswith("ch") else "s"
     return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def target_text(target: Target) -> str:
-    """`pkg/model.py:12 Block`."""
+    """Format `pkg/model.py:12 Block`."""
     return f"{target.path}:{target.first_line} {target.qualname}"
 
 
 def technique_text(evaluation: Evaluation) -> str:
-    """The techniques of a candidate, or who proposed it where none is named."""
+    """Name the techniques of a candidate, or its proposer where it has none."""
     return ", ".join(evaluation.candidate.techniques) or evaluation.candidate.proposer
 
 
 def one_line(text: str) -> str:
-    """Text with its line breaks and runs of spaces as one space each."""
+    """Replace line breaks and runs of spaces by one space each."""
     return " ".join(text.split())
 
 
 def reason_text(reason: str | None) -> str:
-    """Of a target that was skipped, in a line: further ones are the end of a traceback."""
+    """Return the first line of a skipped target's reason; further lines are the end of a
+    traceback.
+    """
     lines = (reason or "").strip().splitlines()
     return one_line(lines[0]) if lines else "no reason was given"
 

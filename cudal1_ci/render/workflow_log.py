@@ -1,4 +1,4 @@
-"""Lines of a log that GitHub's runner reads as commands.
+"""Write log lines that GitHub's runner reads as commands.
 
 workflow_command("error", "pyproject.toml: expected a table")    # ::error::pyproject.toml: ...
 """
@@ -7,6 +7,6 @@ from __future__ import annotations
 
 
 def workflow_command(name: str, text: str) -> str:
-    """One command with a text of any kind: none of its lines can be a command by itself."""
+    """Format one command with any text; none of the text's lines can be a command by itself."""
     data = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     return f"::{name}::{data}"

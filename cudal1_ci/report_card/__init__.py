@@ -11,6 +11,6 @@
     card.py         a run -> its tables
     table.py, page.py, plots.py    a card for people
 
-A task whose reference says nothing (constant output, a check that anything would pass) is named and
-left out of every column.
+A task whose reference is degenerate (constant output, a check that anything would pass) is named
+and excluded from every column.
 """

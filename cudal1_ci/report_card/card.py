@@ -1,7 +1,7 @@
-"""From a run to its tables: one row a column, over all tasks and over each level.
+"""Make the tables of a run: one row a column, over all tasks and over each level.
 
-The tasks of every row of a scope are the same: those that every column had its turn on, without
-those whose reference says nothing.
+The tasks of every row of a scope are the same: those that every column has tried, without those
+whose reference is excluded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALL = "all"
 
 
 def carded(run: RunDocument) -> RunDocument:
-    """The run with its tables, drawn up anew."""
+    """Return the run with its tables made again."""
     ways: tuple[Policy, ...] = ("strict", "cuda-l1") if run.policy == "cuda-l1" else ("strict",)
     rows = tuple(
         row_of(solver, scope, machine, way, tasks)
@@ -40,17 +40,17 @@ def carded(run: RunDocument) -> RunDocument:
 
 
 def machines(run: RunDocument) -> tuple[str, ...]:
-    """All that something was measured on, or should have been."""
+    """Return all machines that something was measured on, or should have been."""
     return tuple(dict.fromkeys(task.machine for task in run.tasks))
 
 
 def counted(run: RunDocument, machine: str) -> list[TaskDocument]:
-    """The tasks of the tables of a machine."""
+    """Return the tasks of the tables of a machine."""
     return [one for one in run.tasks if one.machine == machine and one.standing == "judged"]
 
 
 def scopes(run: RunDocument, machine: str) -> list[tuple[str, list[TaskDocument]]]:
-    """All tasks, and each level where there are several; none that is empty."""
+    """Return all tasks, and each level where there are several; no scope is empty."""
     tasks = counted(run, machine)
     levels = sorted({task.level for task in tasks if task.level is not None})
     found = [(ALL, tasks)] if tasks else []
@@ -62,7 +62,7 @@ def scopes(run: RunDocument, machine: str) -> list[tuple[str, list[TaskDocument]
 def row_of(
     solver: str, scope: str, machine: str, policy: Policy, tasks: Sequence[TaskDocument]
 ) -> RowDocument:
-    """Of one task at least."""
+    """Return the row of a column over at least one task."""
     found = [worth(task, solver, policy) for task in tasks]
     speedups = [one.speedup for one in found]
     columns = OWN if solver == BEST else (solver,)

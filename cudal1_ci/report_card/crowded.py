@@ -1,8 +1,8 @@
-"""Who had too little of a GPU's memory, such as where several judges share it.
+"""Find tasks with too little GPU memory, such as where several verifiers share a GPU.
 
-That says nothing of a candidate, so its column has not had its turn on the task: neither is it
-counted as failed, nor are the others compared without it. The same run with fewer judges on a GPU
-judges it again.
+A lack of memory is no verdict on a candidate, so its column counts as not tried on the task. The
+column is not counted as failed, and the others are not compared without it. The same run with fewer
+verifiers on a GPU verifies it again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ def was_crowded(trial: TrialDocument) -> bool:
 
 
 def lacked_memory(task: TaskDocument) -> bool:
-    """Whether the reference did."""
+    """Return whether the reference lacked memory."""
     return task.standing == "invalid" and RULE in {one.rule for one in task.findings}
 
 
 def crowded_columns(results: Iterable[ResultDocument]) -> list[str]:
-    """Those with a candidate that did."""
+    """Return the columns with a candidate that lacked memory."""
     return [one.solver for one in results if any(map(was_crowded, one.trials))]
 
 
 def crowded_because(columns: Iterable[str]) -> str:
-    """Why the task is in no table."""
+    """Return why the task is in no table."""
     return (
         f"too little of the device's memory for {', '.join(columns)}: run it again with fewer "
         "judges on a GPU, or with nothing else there"

@@ -1,4 +1,4 @@
-"""From what a run recorded to its published form."""
+"""Convert what a run recorded to its published form."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cudal1_ci.report_card.shape import (
 from cudal1_ci.report_card.tasks import Task
 
 WEAK = "workload.weak"
-"""The judge's finding that answers would pass which have nothing to do with the inputs."""
+"""The verifier's finding that answers would pass which have nothing to do with the inputs."""
 
 LOG_LINES = 3
 """Of what a reference raised, which say why."""
 
 
 def machine_text(device: AnyDevice) -> str:
-    """`NVIDIA H200, torch 2.11.0+cu130`: within what tasks are compared."""
+    """Format `NVIDIA H200, torch 2.11.0+cu130`; tasks are compared within one such machine."""
     torch = device.software.get("torch")
     return device_text(device) + (f", torch {torch}" if torch else "")
 
@@ -33,7 +33,7 @@ def machine_text(device: AnyDevice) -> str:
 def trial_document(
     evaluation: Evaluation, *, is_reused: bool, doubted: Finding | None = None
 ) -> TrialDocument:
-    """One candidate."""
+    """Convert one candidate."""
     candidate = evaluation.candidate
     assert isinstance(candidate.program, TextProgram), "candidates of tasks are texts"
     return TrialDocument(
@@ -53,7 +53,7 @@ def trial_document(
 
 
 def standing_of(verdict: Verdict) -> tuple[Standing, str | None]:
-    """What the judge's verdict on a reference makes of its task, and why."""
+    """Return what the verifier's verdict on a reference makes of its task, and why."""
     weak = [one for one in verdict.findings if one.rule == WEAK]
     if verdict.status == "passed":
         return ("degenerate", said(weak)) if weak else ("judged", None)
@@ -79,7 +79,9 @@ def task_document(
     demand: Demand | None = None,
     least_us: float | None = None,
 ) -> TaskDocument:
-    """A task with its columns: all that had their turn. `least_us` is what its `demand` takes."""
+    """Convert a task with all columns that were tried. `least_us` is the time its
+    `demand` takes.
+    """
     failed = failures or {}
     return TaskDocument(
         name=task.name,

@@ -1,4 +1,4 @@
-"""What the JSON of a run has of a judged candidate: its verdict and its measurements.
+"""Describe a verified candidate in the JSON of a run: its verdict and its measurements.
 
 Devices, findings, kernels, generations and measurements are the records themselves.
 """
@@ -44,7 +44,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateDocument(Document, frozen=True, kw_only=True):
-    """What was proposed."""
+    """Describe what was proposed."""
 
     id: Name
     proposer: Name
@@ -55,7 +55,7 @@ class CandidateDocument(Document, frozen=True, kw_only=True):
 
 
 class EvaluationDocument(Document, frozen=True, kw_only=True):
-    """A judged candidate."""
+    """A verified candidate."""
 
     status: Status
     findings: tuple[Finding, ...] = ()

@@ -1,9 +1,9 @@
-"""Several runs as one, whatever their order and however often one is given.
+"""Merge several runs, whatever their order and however often one is given.
 
-Parts of the tasks, some of the columns, or the same on several machines. A task is what its
-reference says, on one machine; a trial is told from others by its content. Of two trials of one
-candidate on equal machines one counts: a refusal before a pass, as what one machine saw is so, and
-a pass before what could not be decided.
+Runs may be parts of the tasks, some of the columns, or the same on several machines. A task is
+identified by its reference and machine, a trial by its content. Of two trials of one candidate on
+equal machines one counts. A refusal comes before a pass, because what one machine saw is true. A
+pass comes before an undecided trial.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNDECIDED = ("inconclusive", "harness_error")
 
 
 def merge(runs: Sequence[RunDocument]) -> RunDocument:
-    """Expects one run at least.
+    """Merge at least one run.
 
     Raises:
         ReportError: The runs count by different policies, or allow different precisions.
@@ -79,7 +79,7 @@ def merge(runs: Sequence[RunDocument]) -> RunDocument:
 
 
 def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocument:
-    """One task of one machine, as several runs tell it."""
+    """Join one task of one machine from several runs."""
     told = [task for task in tasks if task.standing in ("degenerate", "invalid")]
     if any(task.results for task in tasks):  # a reference for which one run had enough memory
         told = [task for task in told if not lacked_memory(task)]
@@ -107,7 +107,7 @@ def joined(tasks: Sequence[TaskDocument], solvers: Sequence[str]) -> TaskDocumen
         why = [f"no result of {', '.join(absent)}"] if absent else []
         why += [crowded_because(crowded)] if crowded else []
         standing, reason = "missing", "; ".join(why)
-    # Counted once: a run may have been cut before, or its judge died of the question.
+    # Counted once: a run may have been cut before, or its verifier died of the question.
     counted = next((task for task in tasks if task.demand is not None), first)
     return msgspec.structs.replace(
         first,
@@ -125,8 +125,9 @@ def claims(tasks: Iterable[TaskDocument]) -> dict[str, float]:
 
 
 def joined_result(solver: str, results: Sequence[ResultDocument]) -> ResultDocument:
-    """All candidates of a column, each once; of those that had too little memory in one run none,
-    where another had enough for the column: `best` may have chosen others there."""
+    """Join all candidates of a column, each once. A run with too little memory adds none where
+    another had enough for the column: `best` may have chosen others there.
+    """
     had_enough = any(
         result.failure is None and not any(map(was_crowded, result.trials)) for result in results
     )
@@ -144,13 +145,13 @@ def joined_result(solver: str, results: Sequence[ResultDocument]) -> ResultDocum
 
 
 def precedence(trial: TrialDocument) -> tuple[int, str]:
-    """A key that puts refusals first, then passes, then what says nothing."""
+    """Return a key that sorts refusals first, then passes, then undecided trials."""
     rank = 2 if trial.status in UNDECIDED else 1 if trial.status == "passed" else 0
     return rank, content_hash(msgspec.structs.replace(trial, reused=False))
 
 
 def distinct_devices(devices: Iterable[Device]) -> tuple[Device, ...]:
-    """Those that differ in hardware or software; clock and temperature are a mood."""
+    """Return devices that differ in hardware or software; clock and temperature do not count."""
     seen: dict[str, Device] = {}
     for device in devices:
         steady = msgspec.structs.replace(

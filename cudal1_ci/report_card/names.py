@@ -1,4 +1,4 @@
-"""Names that tell tasks apart. Pure.
+"""Give tasks names that are unique. Pure.
 
 KernelBench's `level1/1` and that of CUDA-L1's release are two texts under one name, and so are a
 task before and after its text was changed. A name that several problems have says its source too,
@@ -18,7 +18,7 @@ NUM_ADDITIONS = 3
 
 
 class Named(NamedTuple):
-    """What a task is called, here or in an earlier run with others."""
+    """Describe a task's name, here or in an earlier run with others."""
 
     name: str
     source: str
@@ -27,7 +27,7 @@ class Named(NamedTuple):
 
     @property
     def own(self) -> str:
-        """As its source calls it."""
+        """Return the name that the source gives."""
         for addition in reversed(additions(self)):
             if self.name.endswith(addition):
                 return self.name.removesuffix(addition)
@@ -35,7 +35,7 @@ class Named(NamedTuple):
 
 
 def names_apart(tasks: Iterable[Named]) -> dict[str, str]:
-    """By problem a name that no other one has; its own where it is the only one with it."""
+    """Return a unique name for each problem; its own where no other task has it."""
     by_problem = {one.problem_id: one for one in sorted(tasks, reverse=True)}
     names = {key: one.own for key, one in by_problem.items()}
     for number in range(NUM_ADDITIONS):
@@ -49,7 +49,7 @@ def names_apart(tasks: Iterable[Named]) -> dict[str, str]:
 
 
 def additions(one: Named) -> tuple[str, ...]:
-    """To its own name, the next one where the one before it is not enough."""
+    """Return additions to the name; each is used where the one before it is not enough."""
     problem_id = one.problem_id[:ID_CHARS]
     words = (one.source, f"{one.source}, {one.title or problem_id}", f"{one.source}, {problem_id}")
     return tuple(f" ({one})" for one in words)

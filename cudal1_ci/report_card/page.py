@@ -1,5 +1,6 @@
-"""A card as one HTML file that asks nobody for anything, under the policy of the report's page
-(render/html.py). From every number a link leads to the candidate, its verdict and its times."""
+"""Render a card as one HTML file without requests, under the policy of the report's page
+(render/html.py). Every number links to the candidate, its verdict and its times.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineView:
-    """One machine's tables and drawings."""
+    """Hold one machine's tables and drawings."""
 
     name: str
     tables: tuple[tuple[str, tuple[tuple[Policy, tuple[RowDocument, ...]], ...]], ...]
@@ -92,7 +93,7 @@ class MachineView:
 
 
 def render_page(run: RunDocument) -> str:
-    """The whole page."""
+    """Render the whole page."""
     script = asset("report.js")
     environment = page_environment()
     environment.filters.update(
@@ -162,7 +163,7 @@ def color(solver: str) -> int:
 
 
 def drawing(tasks: Sequence[TaskDocument], solver: str) -> Drawn:
-    """A column over the tasks of a table."""
+    """Draw a column over the tasks of a table."""
     found = [(task.name, worth(task, solver)) for task in tasks]
     row = row_of(solver, ALL, "", "strict", tasks)
     return Drawn(
@@ -199,7 +200,7 @@ def worth_text(found: Worth) -> str:
 
 
 def failed_because(task: TaskDocument, solver: str, found: Worth) -> str:
-    """In a word."""
+    """Return why a column failed on a task, in a few words."""
     if found.is_success:
         return ""
     result = next((one for one in task.results if one.solver == solver), None)
@@ -209,7 +210,7 @@ def failed_because(task: TaskDocument, solver: str, found: Worth) -> str:
 
 
 def is_counted(row: Row, result: ResultDocument, trial: TrialDocument) -> bool:
-    """Whether it is the candidate that counts in its column."""
+    """Return whether a trial is the candidate that counts in its column."""
     return any(
         cell.solver == result.solver
         and cell.worth.trial is not None
@@ -219,7 +220,7 @@ def is_counted(row: Row, result: ResultDocument, trial: TrialDocument) -> bool:
 
 
 def shown_code(task: TaskDocument, trial: TrialDocument) -> tuple[str, str]:
-    """What is said above the code, and the code: what a wrapper adds to the reference alone."""
+    """Return a heading and the code: only what a wrapper adds to the reference."""
     if trial.code == task.reference:
         return "The reference itself.", ""
     if trial.code.startswith(task.reference.rstrip()):
@@ -228,8 +229,9 @@ def shown_code(task: TaskDocument, trial: TrialDocument) -> tuple[str, str]:
 
 
 def portability(run: RunDocument) -> list[tuple[str, list[RowDocument]]]:
-    """By column, its row on every machine, over the tasks that are in the tables of all of them;
-    empty where there is one machine or no such task."""
+    """Return each column's row on every machine, over tasks in the tables of all machines. Empty
+    where there is one machine or no such task.
+    """
     names = machines(run)
     by_machine = {name: {t.problem_id: t for t in counted(run, name)} for name in names}
     common = set.intersection(*map(set, by_machine.values())) if len(names) > 1 else set()

@@ -1,4 +1,4 @@
-"""Drawings of a card as inline SVG. Geometry only: colors and fonts are the page's CSS.
+"""Draw a card as inline SVG. Geometry only: colors and fonts are the page's CSS.
 
 Both have logarithmic axes of speedups, so that 2x and 8x are as far apart as 0.5x and 2x.
 """
@@ -36,7 +36,7 @@ class Drawn:
 
 
 def curves(columns: Sequence[Drawn]) -> Markup:
-    """The share of the tasks that are right and more than p times as fast, from p = 1 on."""
+    """Draw the share of tasks that are right and more than p times as fast, from p = 1 on."""
     top = max((one for column in columns for _, one, _ in column.speedups), default=NARROWEST)
     axis = RatioAxis(low=1.0, high=max(top * 1.05, NARROWEST))
 
@@ -71,7 +71,7 @@ def curves(columns: Sequence[Drawn]) -> Markup:
 
 
 def strips(columns: Sequence[Drawn]) -> Markup:
-    """Every task as a dot, one strip a column, with the quartiles."""
+    """Draw every task as a dot, one strip a column, with the quartiles."""
     every = [one for column in columns for _, one, _ in column.speedups]
     axis = RatioAxis(low=min([*every, 1.0]) / 1.05, high=max([*every, NARROWEST / 1.05]) * 1.05)
     height = TOP + STRIP_STEP * len(columns) + BOTTOM

@@ -1,7 +1,7 @@
-"""Reading the JSON of a run back, also where it is gzipped.
+"""Read the JSON of a run, also where it is gzipped.
 
-What its times say is said anew: runs are merged and set beside each other that versions with
-another score have written, and an interval is not to depend on which.
+Speedups are computed again from the times. Runs that versions with another score have written are
+merged and compared, and an interval must not depend on the version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 def read_run(path: Path) -> RunDocument:
-    """The run in a file.
+    """Read the run in a file.
 
     Raises:
         ReportError: The file is missing, too large, not JSON, of another version or shape.
@@ -60,7 +60,7 @@ def read_run(path: Path) -> RunDocument:
 
 
 def scored_anew(run: RunDocument) -> RunDocument:
-    """All but its card, which is made of what is in it (card.py)."""
+    """Score all measurements again; the card is made from them later (card.py)."""
 
     def of_trial(trial: TrialDocument) -> TrialDocument:
         measurements = tuple(scored(one) for one in trial.measurements)
@@ -77,7 +77,7 @@ def scored_anew(run: RunDocument) -> RunDocument:
 
 
 def unpacked(file: BinaryIO) -> BinaryIO | gzip.GzipFile:
-    """What is in a file, whether it is gzipped or not."""
+    """Open the content of a file, whether it is gzipped or not."""
     is_packed = file.read(len(GZIP)) == GZIP
     file.seek(0)
     return gzip.open(file) if is_packed else file

@@ -1,9 +1,8 @@
-"""How far a task is from what its device can do at best: where nothing was won, whether there is
-anything to win.
+"""Compute how far a task is from its device's bound: what is left to win where nothing was won.
 
-The bound is that of propose/roofline.py, for what the judge counts in a call of the reference. It
-is a lower one: what is recurrent or not counted by torch takes longer in any case. What fits into
-the L2 cache may take less, and a launch alone takes some microseconds.
+The bound is that of propose/roofline.py, for what the verifier counts in a call of the reference.
+It is a lower bound: what is recurrent or not counted by torch takes longer in any case. What fits
+into the L2 cache may take less, and a launch alone takes some microseconds.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ NOTE = "bench.demand"
 
 
 def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | None:
-    """What a call of the problem's reference asks of its device, asked once; None on a device
-    without a data sheet, or where it cannot be counted: that costs the task nothing."""
+    """Return what a call of the problem's reference demands of its device; computed once. None on a
+    device without a data sheet, or where it cannot be counted, at no cost to the task.
+    """
     if facts_of(session.device().name) is None:
         return None
     known = archive.noted(NOTE, problem.id, Demand)
@@ -35,7 +35,7 @@ def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | No
             if session.check(problem).status != "passed":
                 return None
             found = session.demand(problem.workloads[0].name)
-        except WorkerError:  # the next request starts another judge
+        except WorkerError:  # the next request starts another verifier
             return None
         if isinstance(found, str):
             return None
@@ -45,21 +45,24 @@ def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | No
 
 
 def bound_us(demand: Demand | None, device: Device) -> float | None:
-    """Microseconds that a call takes on the device in any case; None where that is not known."""
+    """Return the least microseconds that a call takes on the device; None where that is
+    not known.
+    """
     facts = facts_of(device.name)
     return least_us(demand, facts) or None if demand and facts else None
 
 
 def reference_us(task: TaskDocument) -> float | None:
-    """Of one call, by all that it was timed beside."""
+    """Return the time of one call of the reference, over all its measurements."""
     trials = [trial for result in task.results for trial in result.trials]
     times = [m.reference_us for trial in trials for m in trial.measurements if m.reference_us]
     return statistics.median(times) if times else None
 
 
 def distance(task: TaskDocument, found: Worth) -> float | None:
-    """How many times as long as the bound a call takes by what counts in a column; None where
-    either is not known."""
+    """Return how many times the bound a call takes, by what counts in a column. None where either
+    is not known.
+    """
     taken_us = reference_us(task)
     if task.least_us is None or taken_us is None:
         return None
@@ -67,7 +70,7 @@ def distance(task: TaskDocument, found: Worth) -> float | None:
 
 
 def unmoved(tasks: Iterable[TaskDocument]) -> list[tuple[TaskDocument, float | None]]:
-    """Those on which `best` keeps the reference, with its distance, the farthest first."""
+    """Return tasks on which `best` keeps the reference, with their distance, the farthest first."""
     found = [(task, worth(task, BEST)) for task in tasks]
     kept = [(task, distance(task, one)) for task, one in found if one.solver == "reference"]
     return sorted(kept, key=lambda pair: -(pair[1] or 0.0))

@@ -1,9 +1,8 @@
-"""The loop: every task, every column, one judge for each task. With a budget tasks are taken in an
-order whose every beginning is spread over all of them, so that what was reached says something of
-the rest.
+"""Run the loop: every task, every column, one verifier for each task. With a budget, every prefix
+of the task order is spread over all tasks, so that it represents the rest.
 
-Each evaluation is in the archive before the next one starts, so that a kill loses none. A run that
-goes on (`since`) asks nothing twice; another one judges again what an earlier one could not decide.
+Each evaluation is in the archive before the next one starts, so that a kill loses none. A resumed
+run (`since`) repeats no question; a new run verifies again what an earlier one could not decide.
 Published kernels are in the same archive; a model is never shown them.
 """
 
@@ -29,10 +28,10 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def run(found: Found, context: RunContext, config: CardConfig) -> RunDocument:
-    """Judge every column on every task, as far as the budget lasts.
+    """Run every column on every task, while the budget lasts.
 
     Raises:
-        WorkerError: The judge cannot be started at all.
+        WorkerError: The verifier cannot be started at all.
     """
     context.progress.start(len(found.tasks))
     count, has_budget = len(found.tasks), context.config.budget_s is not None
@@ -60,15 +59,14 @@ def run(found: Found, context: RunContext, config: CardConfig) -> RunDocument:
 
 
 def spread(count: int) -> Sequence[int]:
-    """All numbers below `count`, of which the first n are about as far from one another as n can
-    be, for each n."""
+    """Return all numbers below `count`; for each n, the first n are spread evenly."""
     return sorted(range(count), key=lambda number: number * GOLDEN % 1.0)
 
 
 def one_by_one(
     tasks: Sequence[Task], context: RunContext, config: CardConfig
 ) -> list[TaskDocument]:
-    """Every task, by one judge."""
+    """Evaluate every task with one verifier."""
     machine = machine_text(context.session.device())
     documents: list[TaskDocument] = []
     for task in tasks:
@@ -83,7 +81,7 @@ def one_by_one(
 def side_by_side(
     tasks: Sequence[Task], context: RunContext, config: CardConfig
 ) -> list[TaskDocument]:
-    """The same by several judges, a task each: on one kind of device as long as there is one."""
+    """Evaluate with several verifiers, a task each, on one kind of device while it lasts."""
     assert context.pool is not None
 
     def turn(task: Task, judge: Judge) -> TaskDocument:

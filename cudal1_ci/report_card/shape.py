@@ -1,4 +1,4 @@
-"""The JSON of a run: what `cudal1-ci bench --output` writes and docs/bench.md describes.
+"""Describe the JSON of a run: what `cudal1-ci bench --output` writes and docs/bench.md describes.
 
 Structs only. A trial is published as in a report (judged.py), with the candidate's code, as a
 task has no checkout that a patch could be of. Unknown fields are ignored when read.
@@ -28,12 +28,12 @@ SCHEMA_VERSION: Literal[1] = 1
 
 Policy = Literal["strict", "cuda-l1"]
 Standing = Literal["judged", "degenerate", "invalid", "missing"]
-"""Of a task: in the tables; left out, as its reference says nothing; left out, as its reference
-cannot be judged here; left out, as not every column had its turn."""
+"""Of a task: in the tables; excluded, as its reference is degenerate; excluded, as its reference
+cannot be verified here; excluded, as not every column had its turn."""
 
 
 class TrialDocument(EvaluationDocument, frozen=True, kw_only=True):
-    """A judged candidate of a task."""
+    """A verified candidate of a task."""
 
     code: Text
     doubted: Finding | None = None
@@ -41,16 +41,18 @@ class TrialDocument(EvaluationDocument, frozen=True, kw_only=True):
 
 
 class ResultDocument(Document, frozen=True, kw_only=True):
-    """One column on one task. Without a trial nothing was given, or the judge failed."""
+    """Describe one column on one task. Without a trial nothing was given, or the
+    verifier failed.
+    """
 
     solver: Name
     trials: tuple[TrialDocument, ...] = ()
     failure: Text | None = None
-    """Of the judge or of the model, after which the column was left as it is."""
+    """Of the verifier or of the model, after which the column was left as it is."""
 
 
 class DemandDocument(Document, frozen=True, kw_only=True):
-    """What a call of a reference asks of any device at the least."""
+    """Hold the least that a call of a reference demands of any device."""
 
     num_bytes: Count
     """Of inputs, parameters, buffers and outputs."""
@@ -74,7 +76,7 @@ class TaskDocument(Document, frozen=True, kw_only=True):
     """Why it is in no table."""
     reference: Text
     findings: tuple[Finding, ...] = ()
-    """The judge's on the reference."""
+    """The verifier's on the reference."""
     claimed: dict[Name, Positive] = msgspec.field(default_factory=dict)
     """Speedups that were claimed for the published kernels, by their origin."""
     demand: DemandDocument | None = None
@@ -107,7 +109,9 @@ class RowDocument(Document, frozen=True, kw_only=True):
     num_gains: Count = 0
     """That would be proposed: gains beyond noise."""
     judged_s: NotNegative = 0.0
-    """That the judge took for all candidates of the column, those of ours together for `best`."""
+    """That the verifier took for all candidates of the column, those of ours together for
+    `best`.
+    """
     completion_tokens: Count = 0
     """Of the candidates that a model wrote."""
     num_declaring: Count = 0
@@ -138,7 +142,9 @@ class RunDocument(Document, frozen=True, kw_only=True):
     precision: Precision = "strict"
     """What candidates could lose."""
     judge: tuple[Name, ...]
-    """Hashes of the judge's settings: more than one where runs under different ones are merged."""
+    """Hashes of the verifier's settings: more than one where runs under different ones are
+    merged.
+    """
     devices: tuple[Device, ...] = ()
     tasks: tuple[TaskDocument, ...]
     card: tuple[RowDocument, ...] = ()

@@ -1,8 +1,8 @@
-"""What speedups of many tasks say together. Pure: numbers in, numbers out.
+"""Summarize the speedups of many tasks. Pure: numbers in, numbers out.
 
-An interval is a percentile bootstrap over tasks: what another set of such tasks might have said.
-The noise of the single measurements is in their own intervals. Every column is drawn with the same
-tasks, so that columns of one size compare.
+An interval is a percentile bootstrap over tasks: the spread over other sets of such tasks. The
+noise of single measurements is in their own intervals. Every column is drawn with the same tasks,
+so that columns of one size compare.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def interval(speedups: Sequence[float], statistic: Callable[[Floats], Floats]) -> IntervalDocument:
-    """A statistic of the last axis, with its interval. Expects one speedup at least."""
+    """Return a statistic of the last axis, with its interval. Expects at least one speedup."""
     values = np.asarray(speedups, dtype=np.float64)
     places = np.random.default_rng(0).integers(len(values), size=(NUM_RESAMPLES, len(values)))
     found = statistic(values[places])
@@ -51,7 +51,7 @@ def quantile(speedups: Sequence[float], share: float) -> float:
 
 
 def fast_p(speedups: Sequence[float | None]) -> dict[str, float]:
-    """The share of tasks that are right and more than p times as fast; None is not right.
+    """Return the share of tasks that are right and more than p times as fast; None is not right.
 
     Source: KernelBench, arXiv 2502.10517.
     """

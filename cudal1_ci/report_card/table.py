@@ -1,4 +1,4 @@
-"""A card as text, in the form of the paper's tables."""
+"""Render a card as text, in the form of the paper's tables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMED = 12
 
 
 def render_table(run: RunDocument) -> str:
-    """The whole card."""
+    """Render the whole card."""
     return "\n".join(_lines(run)) + "\n"
 
 
@@ -63,8 +63,8 @@ def _lines(run: RunDocument) -> Iterator[str]:
                     ]
                 )
         yield ""
-        yield from _told(run, machine, "What a gain cost", cost_text)
-        yield from _told(run, machine, "Kernels of their own, of those that count", kernels_text)
+        yield from _remarks(run, machine, "What a gain cost", cost_text)
+        yield from _remarks(run, machine, "Kernels of their own, of those that count", kernels_text)
         yield from _unmoved(run, machine)
         yield from _apart([task for task in run.tasks if task.machine == machine])
         for row in run.card:
@@ -80,19 +80,19 @@ def _lines(run: RunDocument) -> Iterator[str]:
 
 
 def policy_words(run: RunDocument) -> dict[str, str]:
-    """How each policy counts, as this run was measured."""
+    """Return how each policy counts, as this run was measured."""
     return POLICY_WORDS | ({"strict": ONE_LAUNCH} if has_one_launch(run) else {})
 
 
 def has_one_launch(run: RunDocument) -> bool:
-    """Whether there is one launch of everything that was measured."""
+    """Return whether everything was measured with one repetition."""
     trials = [trial for task in run.tasks for result in task.results for trial in result.trials]
     measured = [one for trial in trials for one in trial.measurements]
     return bool(measured) and all(len(one.repetitions) == 1 for one in measured)
 
 
 def cells(row: RowDocument) -> tuple[str, ...]:
-    """A row of the table."""
+    """Format a row of the table."""
     return (
         f"  {row.solver}",
         number(row.geometric_mean.estimate),
@@ -109,7 +109,7 @@ def cells(row: RowDocument) -> tuple[str, ...]:
 
 
 def number(value: float) -> str:
-    """Two decimals, and fewer where there are digits enough before them."""
+    """Format two decimals, or fewer for large numbers."""
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
@@ -118,17 +118,19 @@ def bounds(interval: IntervalDocument) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns of one width, numbers to the right."""
+    """Align columns to one width, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         first, *rest = zip(row, widths, strict=True)
         yield "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)])
 
 
-def _told(
+def _remarks(
     run: RunDocument, machine: str, head: str, text_of: Callable[[RowDocument], str]
 ) -> Iterator[str]:
-    """What there is to say of columns by the strict way, over all tasks; of some it is nothing."""
+    """Yield remarks on columns under the strict policy, over all tasks; columns without one are
+    left out.
+    """
     rows = [r for r in run.card if (r.machine, r.scope, r.policy) == (machine, ALL, "strict")]
     found = [f"  {row.solver}: {text}" for row in rows if (text := text_of(row))]
     if found:
@@ -138,14 +140,14 @@ def _told(
 
 
 def kernels_text(row: RowDocument) -> str:
-    """`2 of 48 with kernels launch one`; empty where there are none."""
+    """Format `2 of 48 with kernels launch one`; empty where there are none."""
     if not row.num_declaring:
         return ""
     return f"{row.num_launching} of {row.num_declaring} with kernels launch one"
 
 
 def cost_text(row: RowDocument) -> str:
-    """`3 gains, each 12 s of the judge and 640 tokens`; empty where there are none."""
+    """Format `3 gains, each 12 s of the judge and 640 tokens`; empty where there are none."""
     if not row.num_gains:
         return ""
     each = duration_text(row.judged_s / row.num_gains)
@@ -156,7 +158,7 @@ def cost_text(row: RowDocument) -> str:
 
 
 def _unmoved(run: RunDocument, machine: str) -> Iterator[str]:
-    """Where nothing was won, and how much there is to win."""
+    """Yield tasks where nothing was won, and how much there is to win."""
     found = unmoved(counted(run, machine)) if BEST in run.solvers else []
     if not found:
         return
@@ -177,7 +179,7 @@ def _unmoved(run: RunDocument, machine: str) -> Iterator[str]:
 
 
 def _apart(tasks: Sequence[TaskDocument]) -> Iterator[str]:
-    """What is in no table, by the reason."""
+    """Yield what is in no table, by reason."""
     words = {
         "degenerate": "degenerate, in no column",
         "invalid": "the reference cannot be judged, in no column",

@@ -1,4 +1,4 @@
-"""From paths to tasks.
+"""Read tasks from paths.
 
     tasks_at([Path("KernelBench"), Path("h100.json")])
 
@@ -29,7 +29,7 @@ class Published(Record, frozen=True, kw_only=True):
     """A kernel that somebody published for a task."""
 
     origin: str
-    """Of which set: `h100`."""
+    """The set, such as `h100`."""
     code: str
     claimed_speedup: float | None = None
 
@@ -65,14 +65,14 @@ class Found(Record, frozen=True, kw_only=True):
 
 
 def tasks_at(paths: Sequence[Path], choice: Choice | None = None) -> Found:
-    """The tasks at these places that were chosen, by source, level and number.
+    """Return the chosen tasks at these places, by source, level and number.
 
     Raises:
         ConfigError: A place does not exist or holds no task, or none was chosen.
     """
     left_out: list[str] = []
     found = [task for path in paths for task in _at(path, left_out)]
-    tasks = sorted(_joined(found), key=lambda task: (task.source, natural(task.name)))
+    tasks = sorted(_join_tasks(found), key=lambda task: (task.source, natural(task.name)))
     names = names_apart(Named(one.name, one.source, one.title, one.problem.id) for one in tasks)
     chosen = [
         msgspec.structs.replace(task, name=names[task.problem.id])
@@ -86,8 +86,9 @@ def tasks_at(paths: Sequence[Path], choice: Choice | None = None) -> Found:
 
 
 def choose(tasks: Sequence[Task], choice: Choice, names: Mapping[str, str]) -> list[Task]:
-    """Levels and names first, then the shard: machines with the same choice share it out. A glob is
-    of what a task's source calls it, or of its name among all, which is in `names` by problem."""
+    """Choose by levels and names, then by shard: machines with the same choice divide it. A glob
+    matches the source's name of a task, or its unique name in `names` (by problem).
+    """
     levels = {f"level{number}" for number in choice.levels}
     chosen = [
         task
@@ -107,7 +108,7 @@ def choose(tasks: Sequence[Task], choice: Choice, names: Mapping[str, str]) -> l
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key by which `level1/9` comes before `level1/10`."""
+    """Return a key that sorts `level1/9` before `level1/10`."""
     return [
         (int(part), "") if part.isdecimal() else (0, part)
         for part in re.split(r"(\d+)", name)
@@ -115,7 +116,7 @@ def natural(name: str) -> list[tuple[int, str]]:
     ]
 
 
-def _joined(tasks: Sequence[Task]) -> list[Task]:
+def _join_tasks(tasks: Sequence[Task]) -> list[Task]:
     by_problem: dict[str, Task] = {}
     for task in tasks:
         known = by_problem.get(task.problem.id, task)
@@ -168,8 +169,9 @@ def _folder(root: Path, left_out: list[str]) -> Iterator[Task]:
 
 
 def _stated(path: Path, left_out: list[str]) -> Problem | None:
-    """What a file of a folder states; None of one that is no task, which is named: of hundreds of
-    files a broken one keeps none of the others from being judged."""
+    """Return the problem in a file; None for a file that is no task, which is reported: one broken
+    file must not stop the others.
+    """
     if path.name in NEVER_TASKS:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a column is worth on a task.
+"""Compute what a column is worth on a task.
 
 Of its candidates that passed, the one with the highest lower bound counts, with its estimate, also
 where that is below 1. A column that failed or was given nothing counts 1.00, and as failed. `best`
@@ -26,7 +26,7 @@ FILL = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Worth:
-    """Of one column on one task."""
+    """Hold the worth of one column on one task."""
 
     solver: str
     """The column, or the one that `best` is from."""
@@ -42,12 +42,12 @@ class Worth:
 
 
 def worth(task: TaskDocument, solver: str, policy: Policy = "strict") -> Worth:
-    """Of a column on a task that was judged."""
+    """Return the worth of a column on a verified task."""
     return best_of(task, policy) if solver == BEST else own_worth(task, solver, policy)
 
 
 def own_worth(task: TaskDocument, solver: str, policy: Policy) -> Worth:
-    """Of what a column proposed itself."""
+    """Return the worth of what a column proposed itself."""
     result = result_of(task, solver)
     if result is None:
         return Worth(solver=solver, speedup=FILL)
@@ -57,23 +57,26 @@ def own_worth(task: TaskDocument, solver: str, policy: Policy) -> Worth:
 
 
 def best_of(task: TaskDocument, policy: Policy) -> Worth:
-    """The best of our own columns, with the reference as floor."""
+    """Return the best of our own columns, with the reference as floor."""
     floor = Worth(solver="reference", speedup=FILL, is_success=True, is_given=True)
     found = gains(task, OWN, policy)
     return max(found, key=lambda one: certain(one, policy), default=floor)
 
 
 def gains(task: TaskDocument, solvers: Sequence[str], policy: Policy) -> list[Worth]:
-    """All that would be proposed of what some columns found. What counts in a column need not be
-    among them: of two candidates the less certain one may be the one that clears the noise."""
+    """Return everything in some columns that would be proposed. This may exclude what counts in a
+    column: the less certain of two candidates may be the one that clears the noise.
+    """
     results = [result for result in task.results if result.solver in solvers]
     right = [one for result in results for one in _right(result, policy)]
     return [one for one in right if is_gain(one, policy)]
 
 
 def is_gain(one: Worth, policy: Policy) -> bool:
-    """Whether it would be proposed: on no workload slower beyond doubt, on one at least faster by
-    more than the floors and than the reference against itself. By the paper's rules: above 1."""
+    """Return whether a candidate would be proposed: on no workload slower beyond doubt, on at least
+    one faster by more than the floors and than the reference against itself. By the paper's rules:
+    above 1.
+    """
     if one.trial is None:
         return False
     if policy == "cuda-l1":
@@ -84,7 +87,7 @@ def is_gain(one: Worth, policy: Policy) -> bool:
 
 
 def is_faster(measured: Measurement) -> bool:
-    """score.is_gain of what was published."""
+    """Apply score.is_gain to what was published."""
     low, reference_us = measured.speedup_low, measured.reference_us
     if low is None or reference_us is None or low <= 1 + speedups.RELATIVE_FLOOR:
         return False
@@ -94,8 +97,9 @@ def is_faster(measured: Measurement) -> bool:
 
 
 def launches_its_own(kernels: Sequence[Kernel]) -> bool | None:
-    """Whether a program launches a kernel that it brings along, by what was seen of a call; None
-    where nobody looked, as it brings none."""
+    """Return whether a program launches its own kernel, by what a call showed; None where no call
+    was profiled, because the program has no kernel.
+    """
     return any(one.is_own for one in kernels) if kernels else None
 
 
@@ -104,18 +108,18 @@ def result_of(task: TaskDocument, solver: str) -> ResultDocument | None:
 
 
 def certain(one: Worth, policy: Policy) -> float:
-    """What the choice among candidates goes by."""
+    """Return the value that the choice among candidates uses."""
     return one.speedup if policy == "cuda-l1" else one.low or 0.0
 
 
 def _right(result: ResultDocument, policy: Policy) -> list[Worth]:
-    """The candidates of a column that passed."""
+    """Return the candidates of a column that passed."""
     passed = [one for one in result.trials if one.status == "passed" and one.measurements]
-    return [_counted(result.solver, one, policy) for one in passed]
+    return [_worth_of(result.solver, one, policy) for one in passed]
 
 
-def _counted(solver: str, trial: TrialDocument, policy: Policy) -> Worth:
-    """A candidate that passed, over all its workloads."""
+def _worth_of(solver: str, trial: TrialDocument, policy: Policy) -> Worth:
+    """Return the worth of a candidate that passed, over all its workloads."""
     measured = trial.measurements
     if policy == "cuda-l1":
         found = [m.speedup_cuda_l1 for m in measured]
@@ -140,6 +144,6 @@ def _counted(solver: str, trial: TrialDocument, policy: Policy) -> Worth:
 
 
 def _mean(ratios: Sequence[float | None]) -> float | None:
-    """The geometric mean; None where one is not known."""
+    """Return the geometric mean; None where one value is not known."""
     known = [math.log(one) for one in ratios if one]
     return math.exp(statistics.fmean(known)) if known and len(known) == len(ratios) else None

@@ -1,7 +1,7 @@
-"""The grammar of CUDA and C++ texts, as tree-sitter reads it: functions, their names, their spans.
+"""Parse CUDA and C++ texts with tree-sitter: functions, their names, their spans.
 
-Knows syntax alone. What a function is to this tool (a kernel, a launcher, a binding) is for those
-who ask.
+This module knows syntax alone. Its callers decide what a function is to this tool (a kernel, a
+launcher, a binding).
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def cuda_parser() -> Parser:
 def function_definitions(
     node: Node, scopes: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Node]]:
-    """Function definitions outside of other functions, each with its namespaces and classes."""
+    """Yield function definitions outside of other functions, each with its namespaces
+    and classes.
+    """
     for child in node.children:
         if child.type == "function_definition":
             yield scopes, child
@@ -41,7 +43,7 @@ def function_definitions(
 
 
 def function_texts(text: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """Qualname, first line, first and past-the-last byte of every function with a body."""
+    """Yield qualname, first line, first and past-the-last byte of every function with a body."""
     for scopes, node in function_definitions(cuda_parser().parse(text).root_node, ()):
         name = declared_name(node.child_by_field_name("declarator"))
         if name is not None and node.child_by_field_name("body") is not None:
@@ -51,7 +53,7 @@ def function_texts(text: bytes) -> Iterator[tuple[str, int, int, int]]:
 
 
 def declared_name(declarator: Node | None) -> Node | None:
-    """The name that a chain of declarators (pointers, references, functions) ends in."""
+    """Return the name at the end of a chain of declarators (pointers, references, functions)."""
     while declarator is not None:
         if declarator.type in {"identifier", "field_identifier", "qualified_identifier"}:
             return declarator
@@ -67,7 +69,7 @@ def declared_name(declarator: Node | None) -> Node | None:
 
 
 def template_around(node: Node) -> Node:
-    """The outermost `template <...>` of a function, or the function itself."""
+    """Return the outermost `template <...>` of a function, or the function itself."""
     while node.parent is not None and node.parent.type == "template_declaration":
         node = node.parent
     return node

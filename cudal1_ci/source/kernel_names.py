@@ -1,4 +1,4 @@
-"""Names of GPU kernels as profilers give them, and as they can be read.
+"""Parse names of GPU kernels as profilers give them, and make them readable.
 
     brief("void at::native::vectorized_elementwise_kernel<4, at::native::AbsFunctor<float>, ...")
     # 'vectorized_elementwise_kernel<AbsFunctor>'
@@ -26,8 +26,9 @@ _WORK = re.compile(
 
 
 def brief(name: str) -> str:
-    """A kernel's own name, with what it computes where that stands in its template's arguments.
-    Names that are no C++ signature, such as Triton's, `aten::mm` and copies, stay what they are."""
+    """Return a kernel's own name, with its computation where the template's arguments name one.
+    Names that are no C++ signature, such as Triton's, `aten::mm` and copies, stay unchanged.
+    """
     text = name.replace("(anonymous namespace)::", "")
     if "<" not in text and ("(" not in text or text.startswith(("Memcpy", "Memset"))):
         return _CONFIGURATION.sub("", text)[:MAX_CHARS]
@@ -38,7 +39,7 @@ def brief(name: str) -> str:
 
 
 def bare_name(name: str) -> str:
-    """`relu` of `void (anonymous namespace)::relu<float, 4>(float const*, float*, int)`."""
+    """Return `relu` for `void (anonymous namespace)::relu<float, 4>(float const*, float*, int)`."""
     text = name.replace("(anonymous namespace)", "")
     while (shorter := _TEMPLATE.sub("", text)) != text:
         text = shorter

@@ -1,4 +1,4 @@
-"""Task files of others, read where somebody has put them: none of their text is in this package.
+"""Read task files of others from a local checkout: none of their text is in this package.
 
     numbered(Path("KernelBench"))          KernelBench: folders `level1` to `level4` of `12_name.py`
     release(Path("h100.json"))             CUDA-L1: a reference and a kernel for it in every row
@@ -47,8 +47,9 @@ class ReleasedRow(Record, frozen=True, kw_only=True):
 
 
 def numbered(root: Path) -> list[NumberedFile]:
-    """The tasks of a KernelBench checkout, of its inner folder, or of one level, in their order.
-    Empty where there are none."""
+    """Return the tasks of a KernelBench checkout, of its inner folder, or of one level, in their
+    order. Empty where there are none.
+    """
     folders = {
         folder: int(found[1])
         for place in (root / "KernelBench", root, root.parent)
@@ -66,13 +67,14 @@ def numbered(root: Path) -> list[NumberedFile]:
 
 
 def number_of(file: Path) -> int:
-    """12 of `12_Matmul_with_diagonal_matrices_.py`; 0 where there is no number."""
+    """Return 12 for `12_Matmul_with_diagonal_matrices_.py`; 0 where there is no number."""
     found = NUMBER.match(file.name)
     return int(found[1]) if found else 0
 
 
 def release(file: Path) -> Iterator[ReleasedRow]:
-    """The rows of a release that have a reference: JSON lines, or one object by level as before.
+    """Yield the rows of a release that have a reference: JSON lines, or the older form with one
+    object by level.
 
     Raises:
         ConfigError: The file cannot be read, or is neither.
@@ -100,7 +102,7 @@ def release(file: Path) -> Iterator[ReleasedRow]:
 
 
 def rows_of(file: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row with its place."""
+    """Yield each row with its place."""
     whole = json_or_none(text)
     if isinstance(whole, dict) and whole and all(isinstance(x, list) for x in whole.values()):
         for level, rows in whole.items():
@@ -132,7 +134,7 @@ def is_code(value: Any) -> bool:
 
 
 def number_or_none(value: Any) -> float | None:
-    """The release writes numbers as text, and `None` or nothing where there is none."""
+    """Parse a number that the release writes as text; None for `None` or an empty value."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -1,14 +1,14 @@
-"""Did it get slower? What paired times of two trees are worth.
+"""Decide whether code got slower, from paired times of two trees.
 
 Pure. The base is the reference of a measurement and the head its candidate, so a slowdown is the
 inverse of a speedup: 1.1 takes a tenth longer. A workload is a regression when four things hold of
-every measurement of it: the interval lies above 1 (statistics), the estimate exceeds the relative
-threshold, the absolute one, and the estimate against the control, the base's other process, exceeds
-the relative one too. An alarm is measured again in new processes, more often the more is compared:
-chance raises one comparison of forty on one side, so that twice in a row is one of 1,600, and
-`num_looks` keeps the chance of any false alarm in a whole run below five in a hundred. Noise of a
-shared processor keeps to no distribution and lasts for minutes, so there one more must agree: two
-looks without the control accuse changes that change nothing.
+every measurement of it. The interval is above 1 (statistics); the estimate exceeds the relative
+threshold; it exceeds the absolute one; and the estimate against the control, the base's other
+process, exceeds the relative one too. An alarm is measured again in new processes, more often the
+more is compared. Chance raises one comparison of forty on one side, so twice in a row is one of
+1,600. `num_looks` keeps the chance of any false alarm in a whole run below five in a hundred. Noise
+of a shared processor follows no distribution and lasts for minutes, so one more look must agree
+there: two looks without the control blame changes that change nothing.
 
 The worst workload decides, never a mean: no gain elsewhere makes up for a loss.
 """
@@ -56,7 +56,9 @@ class Thresholds(Record, frozen=True, kw_only=True):
 
 
 def slowdown(measurement: Measurement) -> speedups.Interval | None:
-    """How many times as long the head takes as the base; None where too little was measured."""
+    """Return how many times as long the head takes as the base; None where too little
+    was measured.
+    """
     speedup = speedups.speedup(measurement)
     if speedup is None:
         return None
@@ -66,7 +68,7 @@ def slowdown(measurement: Measurement) -> speedups.Interval | None:
 
 
 def alarm(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
-    """What a measurement by itself speaks for."""
+    """Return what a measurement by itself indicates."""
     found = differs(measurement, thresholds)
     beside = beside_control(measurement)
     other = slowdown(beside) if beside else None
@@ -78,8 +80,9 @@ def alarm(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
 
 
 def beside_control(measurement: Measurement) -> Measurement | None:
-    """The head against the control, which is the base once more: what made one of the two equal
-    processes fast did not make the other one so. None where they were not timed together."""
+    """Compare the head with the control, which is the base once more. Chance that made one of two
+    equal processes fast did not affect the other. None where they were not timed together.
+    """
     pairs = list(zip(measurement.repetitions, measurement.control, strict=False))
     if not pairs or any(one.reference_us != control.reference_us for one, control in pairs):
         return None
@@ -90,7 +93,7 @@ def beside_control(measurement: Measurement) -> Measurement | None:
 
 
 def differs(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
-    """Whether statistics and both thresholds say so."""
+    """Return the direction of a difference that the statistics and both thresholds confirm."""
     found = slowdown(measurement)
     if found is None:
         return None
@@ -106,7 +109,7 @@ def differs(measurement: Measurement, thresholds: Thresholds) -> Alarm | None:
 
 
 def num_looks(num_comparisons: int, kind: speedups.Kind) -> int:
-    """Measurements that must agree before an alarm is one, of so many comparisons in a run."""
+    """Return how many measurements must agree on an alarm, for so many comparisons in a run."""
     chance = speedups.LEVEL / 2
     needed = math.log(FAMILY_LEVEL / max(1, num_comparisons)) / math.log(chance)
     return max(FEWEST_LOOKS[kind], math.ceil(needed))
@@ -115,8 +118,9 @@ def num_looks(num_comparisons: int, kind: speedups.Kind) -> int:
 def verdict_of(
     measurements: Sequence[Measurement], thresholds: Thresholds, looks: int
 ) -> tuple[ComparisonVerdict, str | None]:
-    """The verdict on a workload that was measured once, or again and again until `looks` or until
-    the alarm was not found again (at least once in all); and why it is inconclusive."""
+    """Return the verdict on a workload, and why it is inconclusive. The workload was measured at
+    least once: until `looks`, or until a measurement did not repeat the alarm.
+    """
     alarms = [alarm(one, thresholds) for one in measurements]
     first = alarms[0]
     if first is not None and len(alarms) >= looks and len(set(alarms)) == 1:
@@ -141,10 +145,10 @@ def verdict_of(
 
 
 def worst(verdicts: Iterable[ComparisonVerdict]) -> ComparisonVerdict:
-    """The one that decides; `skipped` where there is none."""
+    """Return the verdict that decides; `skipped` where there is none."""
     return min(verdicts, key=SEVERITY.index, default="skipped")
 
 
 def decisive(row: ComparedWorkload) -> Measurement | None:
-    """The measurement that is shown: the last one, since the first was chosen for what it says."""
+    """Return the measurement to show: the last one, because the first was chosen for its result."""
     return row.measurements[-1] if row.measurements else None

@@ -1,4 +1,4 @@
-"""What a measurement is worth: speedup with its interval, order of candidates, the reward.
+"""Compute what a measurement is worth: speedup with its interval, order of candidates, reward.
 
 Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
 candidate, to reward a policy. The estimator: interleaved batches in random order, a log ratio for
@@ -66,8 +66,9 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def typical_us(times_us: Sequence[float]) -> float:
-    """The first quartile: disturbances only add time, and in one of four rounds or more nothing
-    else ran. The same for both sides, so it favors neither."""
+    """Return the first quartile: disturbances only add time, and in at least one of four rounds
+    nothing else ran. It treats both sides equally.
+    """
     return (
         statistics.quantiles(times_us, n=4, method="inclusive")[0]
         if len(times_us) > 1
@@ -76,12 +77,14 @@ def typical_us(times_us: Sequence[float]) -> float:
 
 
 def log_ratio(repetition: Repetition, kind: Kind) -> float:
-    """Log of how many times faster the candidate was than the reference in one repetition.
+    """Return the log of the candidate's speedup over the reference in one repetition.
 
-    On a CPU a batch is interrupted alone, so each side has its typical time. Beside a GPU the core
-    that launches changes its speed for longer than a round, and both sides of a round with it: the
-    median of the rounds' ratios (assets/results/sensitivity-h200.json: calls that the
-    processor holds up take 16.6 us in one round of a launch, and 26.1 in another)."""
+    On a CPU an interruption affects one batch, so each side has its typical time. On a GPU host the
+    core that launches changes its speed for longer than a round, and so changes both sides of a
+    round. The ratio is then the median of the rounds' ratios.
+    (assets/results/sensitivity-h200.json: calls that the processor holds up take 16.6 us in one
+    round of a repetition, and 26.1 in another.)
+    """
     if kind == "cpu":
         return math.log(typical_us(repetition.reference_us) / typical_us(repetition.candidate_us))
     pairs = zip(repetition.reference_us, repetition.candidate_us, strict=True)
@@ -90,13 +93,14 @@ def log_ratio(repetition: Repetition, kind: Kind) -> float:
 
 @functools.lru_cache
 def t_quantile(degrees_of_freedom: int) -> float:
-    """Quantile of Student's t for one of `LOOKS` two-sided looks at `LEVEL` together."""
+    """Return the quantile of Student's t for one of `LOOKS` two-sided looks at `LEVEL` together."""
     return student_t.quantile(degrees_of_freedom, 1 - LEVEL / len(LOOKS) / 2)
 
 
 def error_of_rounds(repetition: Repetition, kind: Kind) -> float:
-    """Standard error of a repetition's log ratio that its own rounds show: what is beside it when
-    calls are held up, or a batch holds few. 0 on a CPU, where rounds are not pairs."""
+    """Return the standard error of a repetition's log ratio, by its own rounds. It adds the error
+    of calls that are held up, or of batches with few calls. 0 on a CPU, where rounds are not pairs.
+    """
     if kind == "cpu":
         return 0.0
     pairs = zip(repetition.reference_us, repetition.candidate_us, strict=True)
@@ -109,8 +113,10 @@ def error_of_rounds(repetition: Repetition, kind: Kind) -> float:
 
 
 def interval(repetitions: Sequence[Repetition], kind: Kind) -> Interval | None:
-    """Mean over repetitions with its t interval; None without one. A single one shows no spread
-    between repetitions: `REPETITION_SPREAD` stands for it, beside that of its rounds."""
+    """Return the mean over repetitions with its t interval; None without a repetition. A single one
+    shows no spread between repetitions: `REPETITION_SPREAD` replaces it, next to the spread of its
+    rounds.
+    """
     ratios = [log_ratio(repetition, kind) for repetition in repetitions]
     if not ratios:
         return None
@@ -129,35 +135,38 @@ def interval(repetitions: Sequence[Repetition], kind: Kind) -> Interval | None:
 
 
 def speedup(measurement: Measurement) -> Interval | None:
-    """How many times faster the candidate is than the baseline."""
+    """Return how many times faster the candidate is than the baseline."""
     return interval(measurement.repetitions, measurement.device.kind)
 
 
 def control(measurement: Measurement) -> Interval | None:
-    """The reference against itself in the same session: should hold 1, its width is the noise."""
+    """Compare the reference with itself in the same session. The interval should hold 1; its width
+    is the noise.
+    """
     return interval(measurement.control, measurement.device.kind)
 
 
 def control_spread(measurement: Measurement) -> float | None:
-    """The control's larger distance from 1, as a fraction: 0.012 is 1.2 %."""
+    """Return the control's larger distance from 1, as a fraction: 0.012 is 1.2 %."""
     return distance_from_one(control(measurement))
 
 
 def distance_from_one(found: Interval | None) -> float | None:
-    """The larger distance of a ratio's bounds from 1; None without an interval."""
+    """Return the larger distance of a ratio's bounds from 1; None without an interval."""
     return None if found is None else max(abs(found.high - 1), abs(1 - found.low))
 
 
 def reference_us(measurement: Measurement) -> float:
-    """Microseconds of one call of the baseline: the geometric mean over repetitions."""
+    """Return microseconds of one call of the baseline: the geometric mean over repetitions."""
     return geometric_mean(
         [typical_us(repetition.reference_us) for repetition in measurement.repetitions]
     )
 
 
 def candidate_us(measurement: Measurement) -> float:
-    """Microseconds of one call of the candidate: the baseline's over the speedup, so that the two
-    times divide to what stands beside them. (On a CPU that is their geometric mean.)"""
+    """Return microseconds of one call of the candidate: the baseline's over the speedup, so that
+    the two times agree with the speedup. (On a CPU that is their geometric mean.)
+    """
     ratios = [
         log_ratio(repetition, measurement.device.kind) for repetition in measurement.repetitions
     ]
@@ -169,8 +178,9 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def is_gain(measurement: Measurement) -> bool:
-    """Whether the lower bound clears the relative and the absolute floor, and the control does not
-    show the session to be noisier than the gain."""
+    """Return whether the lower bound clears the relative and the absolute floor, and the control
+    shows no noise above the gain.
+    """
     found = speedup(measurement)
     if found is None or not clears_floors(found.low, measurement):
         return False
@@ -179,14 +189,15 @@ def is_gain(measurement: Measurement) -> bool:
 
 
 def clears_floors(ratio: float, measurement: Measurement) -> bool:
-    """Whether so many times faster would be worth to be told."""
+    """Return whether a speedup is large enough to report."""
     gain_us = reference_us(measurement) * (1 - 1 / ratio)
     return ratio > 1 + RELATIVE_FLOOR and gain_us > ABSOLUTE_FLOOR_US
 
 
 def is_hidden(measurement: Measurement) -> bool:
-    """Whether there may be a gain that the noise of this session does not let see: the estimate is
-    one, and the noise is more than a repetition alone is taken to have (`REPETITION_SPREAD`)."""
+    """Return whether this session's noise may hide a gain. The estimate is a gain, and the noise
+    exceeds that of a single repetition (`REPETITION_SPREAD`).
+    """
     found = speedup(measurement)
     if found is None or not clears_floors(found.estimate, measurement) or is_gain(measurement):
         return False
@@ -195,7 +206,7 @@ def is_hidden(measurement: Measurement) -> bool:
 
 
 def is_undecided(evaluation: Evaluation) -> bool:
-    """Whether a machine that is less busy may find a gain where this one found none."""
+    """Return whether a less busy machine may find a gain where this one found none."""
     measured = evaluation.measurements
     if any(is_slower(m) or is_gain(m) for m in measured):
         return False
@@ -203,15 +214,15 @@ def is_undecided(evaluation: Evaluation) -> bool:
 
 
 def is_slower(measurement: Measurement) -> bool:
-    """Whether it is slower beyond doubt."""
+    """Return whether the candidate is slower beyond doubt."""
     found = speedup(measurement)
     return found is not None and found.high < SLOWER
 
 
 def cuda_l1_speedup(measurement: Measurement) -> float | None:
-    """As CUDA-L1 counts it: ratios of pairs in seven buckets, the median of their means, to two
-    digits toward 1.00; None where there are too few pairs, or the means vary too much. It has no
-    interval, and is for comparison only. Source: arXiv 2507.14111.
+    """Return the speedup as CUDA-L1 counts it: ratios of pairs in seven buckets, the median of
+    their means, to two digits toward 1.00. None where there are too few pairs, or the means vary
+    too much. It has no interval, and is for comparison only. Source: arXiv 2507.14111.
     """
     ratios = [
         reference / candidate
@@ -230,39 +241,43 @@ def cuda_l1_speedup(measurement: Measurement) -> float | None:
 
 
 def toward_one(ratio: float) -> float:
-    """Two digits, and never further from 1 than what was measured: 1.118 is 1.11, 0.992 is 1."""
+    """Round to two digits, never further from 1 than what was measured: 1.118 is 1.11,
+    0.992 is 1.
+    """
     hundredths = round(ratio * 100, 6)  # 1.15 is 114.99999999999999 hundredths otherwise
     return (math.floor(hundredths) if ratio >= 1 else math.ceil(hundredths)) / 100
 
 
 def score(evaluation: Evaluation) -> float:
-    """One number for ordering and reward: the geometric mean of the lower bounds over workloads;
-    0 for what did not pass."""
+    """Return one number for ordering and reward: the geometric mean of the lower bounds over
+    workloads; 0 for what did not pass.
+    """
     lows = [one.low for one in speedups(evaluation)]
     return geometric_mean(lows) if lows else 0.0
 
 
 def estimate(evaluation: Evaluation) -> float:
-    """As `score`, of the estimates: what it may be worth, where that is to be looked at further."""
+    """Return the geometric mean of the estimates, where `score` takes the lower bounds."""
     estimates = [one.estimate for one in speedups(evaluation)]
     return geometric_mean(estimates) if estimates else 0.0
 
 
 def speedups(evaluation: Evaluation) -> list[Interval]:
-    """By workload; none of what did not pass."""
+    """Return the speedup of each workload; empty for what did not pass."""
     if evaluation.verdict.status != "passed":
         return []
     return [found for m in evaluation.measurements if (found := speedup(m)) is not None]
 
 
 def highest(evaluations: Sequence[Evaluation]) -> float:
-    """The highest score; that of the original, 1, where none is higher."""
+    """Return the highest score, or the original's 1 where none is higher."""
     return max([1.0, *map(score, evaluations)])
 
 
 def is_negligible(problem: Problem, min_share: float) -> bool:
-    """Whether its calls are known to take less than that share of the traced time: so much is the
-    most that a faster version of them alone saves."""
+    """Return whether the target's share of the traced time is known to be below `min_share`. The
+    share is the most that a faster version alone can save.
+    """
     return problem.share is not None and problem.share < min_share
 
 

@@ -1,8 +1,8 @@
-"""When to stop measuring. Pure; the estimate itself is score.py's.
+"""Decide when to stop measuring. Pure; the estimate itself is score.py's.
 
-Repetitions are looked at after 5, 8 and 12 of them; measuring stops at the first look at which the
-interval is tight enough for what it says, or, where a gain is looked for, at which it is plain that
-there is none.
+Repetitions are checked after 5, 8 and 12 of them. Measuring stops at the first check at which the
+interval is tight enough for its claim. Where a gain is wanted, it also stops once there is plainly
+none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Settles = Literal["gain", "difference"]
 def is_settled(
     repetitions: Sequence[Repetition], half_width: float, kind: Kind, settles: Settles = "gain"
 ) -> bool:
-    """Whether more repetitions would change what is said of a gain, or of a difference."""
+    """Return whether more repetitions would not change the claim about a gain or a difference."""
     found = interval(repetitions, kind)
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""Quantiles of Student's t, which a confidence interval of few values needs.
+"""Compute quantiles of Student's t, for a confidence interval of few values.
 
     quantile(4, 0.975)    2.776: five launches, 95 % two-sided
 

@@ -1,4 +1,4 @@
-"""A series as inline SVG. Geometry only: colors and fonts are the page's CSS.
+"""Draw a series as inline SVG. Geometry only: colors and fonts are the page's CSS.
 
 The axis of time is logarithmic, so that a tenth more looks the same everywhere; that of commits has
 the same places in every drawing, so that one looks across. Of many commits the last ones are drawn
@@ -34,7 +34,7 @@ Link = Callable[[str], str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Where a commit and a time lie in the drawing."""
+    """Map a commit and a time to the drawing."""
 
     num_places: int
     low: float
@@ -54,7 +54,7 @@ def draw(
     link: Link,
     title: str,
 ) -> Markup:
-    """Times of every session, levels, steps and breaks."""
+    """Draw times of every session, levels, steps and breaks."""
     frame = _frame([point.time_us for point in series.points], len(commits))
     parts = [
         *_grid(frame),
@@ -88,7 +88,7 @@ def _grid(frame: Frame) -> Iterator[Markup]:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Two to five times with few digits within the bounds."""
+    """Return two to five times with few digits within the bounds."""
     for digits in (
         (1,),
         (1, 3),
@@ -105,7 +105,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _ends(commits: Sequence[Commit]) -> Iterator[Markup]:
-    """The first and the last commit, below."""
+    """Draw the first and the last commit, below."""
     for place, anchor in ((0, "start"), (len(commits) - 1, "end")):
         commit = commits[place]
         day = f"{commit.date:%Y-%m-%d}" if commit.date else commit.sha[:10]

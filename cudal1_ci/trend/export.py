@@ -1,4 +1,4 @@
-"""The times of the last commit as github-action-benchmark reads them (`customSmallerIsBetter`).
+"""Export the last commit's times for github-action-benchmark (`customSmallerIsBetter`).
 
 [{"name": "pkg/model.py:Block, base, NVIDIA H200", "unit": "us", "value": 11.5,
   "range": "± 0.2", "extra": "1.15x of the base's time, paired: regression"}]
@@ -14,7 +14,7 @@ from cudal1_ci.trend.view import View
 
 
 class Benchmark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One time of one commit; smaller is better."""
+    """Hold one time of one commit; smaller is better."""
 
     name: str
     unit: str

@@ -1,4 +1,4 @@
-"""Reading and writing the history: JSONL, hostile data like the reports that it was made from.
+"""Read and write the history: JSONL, hostile data like the reports that it was made from.
 
 A file that was cut off in its last line (a killed job, a full disk) is read without that line, and
 the next line that is written takes its place. Anything else that is no line of a history is
@@ -21,7 +21,7 @@ KINDS = {"run": Run, "row": Row}
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What tells lines apart."""
+    """Hold what identifies the kind of a line."""
 
     record: str
     schema_version: int | None = None
@@ -32,7 +32,7 @@ _DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
 
 
 def read_lines(path: Path) -> History:
-    """The history in a file.
+    """Read the history in a file.
 
     Raises:
         ReportError: The file is missing, too large, or has a line that is none of a history.
@@ -46,7 +46,7 @@ def read_lines(path: Path) -> History:
 
 
 def missing_from(history: History, entries: Iterable[AnyEntry]) -> list[AnyEntry]:
-    """What is not in the history yet, each once."""
+    """Return entries that are not in the history yet, each once."""
     known = {encoded(entry) for entry in history.entries}
     missing = {line: entry for entry in entries if (line := encoded(entry)) not in known}
     return list(missing.values())
@@ -76,12 +76,12 @@ def append_lines(path: Path, entries: Sequence[AnyEntry]) -> None:
 
 
 def encoded(entry: AnyEntry) -> bytes:
-    """A line without its end."""
+    """Encode a line without its end."""
     return msgspec.json.encode(entry)
 
 
 def _whole(content: bytes) -> bytes:
-    """Without a last line that was cut off before its end."""
+    """Drop a last line that was cut off before its end."""
     end = content.rfind(b"\n") + 1
     try:
         msgspec.json.decode(content[end:])
@@ -91,7 +91,7 @@ def _whole(content: bytes) -> bytes:
 
 
 def _entry(line: bytes, place: str) -> AnyEntry | None:
-    """A line; None for one of a kind that a later version has added."""
+    """Decode a line; None for a kind that a later version has added."""
     try:
         head = _HEADS.decode(line)
         if head.record not in KINDS:

@@ -1,4 +1,4 @@
-"""A history for a person: one HTML file that makes no request, and a few lines for a log.
+"""Show a history: one HTML file that makes no request, and a few lines for a log.
 
 The page is under the policy of the report's page (render/html.py). Its links lead to commits, where
 the address of the repository is known: that comes from the workflow and never from the history.
@@ -49,12 +49,12 @@ def render_page(view: View, address: str | None = None) -> str:
 
 
 def how(ratio: float) -> str:
-    """`1.12x slower`, `1.30x faster`."""
+    """Format `1.12x slower`, `1.30x faster`."""
     return f"{ratio_text(ratio)} slower" if ratio > 1 else f"{ratio_text(1 / ratio)} faster"
 
 
 def told(series: Series) -> str:
-    """`12.3 us now; 1.12x slower by steps`, where the steps do not undo one another."""
+    """Format `12.3 us now; 1.12x slower by steps`, where the steps do not undo one another."""
     now = f"{time_text(series.points[-1].time_us)} now"
     if not series.steps:
         return f"{now}; no step"
@@ -85,7 +85,9 @@ def render_summary(view: View) -> str:
 
 
 def step_text(view: View, seen: Seen) -> str:
-    """`1.12x slower  pkg/model.py:Block  base, NVIDIA H200  at 5f3c2a9d41 (10.0 us -> 11.2 us)`."""
+    """Format `1.12x slower pkg/model.py:Block base, NVIDIA H200 at 5f3c2a9d41 (10.0 us -> 11.2
+    us)`.
+    """
     step, series = seen.step, seen.series
     undone = "" if seen.undone_at is None else f", undone at {_sha(view, seen.undone_at)}"
     return (

@@ -1,4 +1,4 @@
-"""One line of the history. Published and append-only: docs/trend.md describes every field.
+"""Describe one line of the history. Published and append-only: docs/trend.md lists every field.
 
 A report becomes a `Run` for each of its devices and a `Row` for each target, workload and device.
 
@@ -29,7 +29,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was measured on: hardware, and the software with which times may change."""
+    """Describe what was measured on: hardware, and the software with which times may change."""
 
     kind: Literal["cpu", "cuda"]
     name: Name
@@ -56,8 +56,9 @@ class Run(Entry, frozen=True, kw_only=True, tag="run"):
 
 
 class Row(Entry, frozen=True, kw_only=True, tag="row"):
-    """One workload of one target on one device at one commit. Without a time it says that there
-    is none (`verdict`: new, removed, skipped, ...); without a workload it speaks of all of them."""
+    """Describe one workload of one target on one device at one commit. Without a time the `verdict`
+    says why (new, removed, skipped, ...). Without a workload the row covers all of them.
+    """
 
     commit: Sha
     target: Name
@@ -93,10 +94,10 @@ E = TypeVar("E", Run, Row)
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """All lines, in their order."""
+    """Hold all lines, in their order."""
 
     entries: tuple[AnyEntry, ...] = ()
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
-        """Lines of one kind."""
+        """Return lines of one kind."""
         return tuple(entry for entry in self.entries if isinstance(entry, kind))

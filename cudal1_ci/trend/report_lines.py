@@ -1,4 +1,4 @@
-"""From a report to lines of the history.
+"""Convert a report to lines of the history.
 
     lines_of(read_report(path), date)
 
@@ -35,7 +35,7 @@ NUM_DIGITS = 5
 
 
 def lines_of(document: Report, date: datetime | None = None) -> list[AnyEntry]:
-    """Lines of a report. `date` is that of the commit, where it is known.
+    """Return the lines of a report. `date` is that of the commit, where it is known.
 
     Raises:
         ReportError: The report is of no commit.
@@ -53,13 +53,13 @@ def lines_of(document: Report, date: datetime | None = None) -> list[AnyEntry]:
 
 
 def machine_of(device: Device) -> Machine:
-    """Hardware and software of a device, without its mood."""
+    """Return hardware and software of a device, without clock and temperature."""
     known = {name: getattr(device, name) for name in Machine.__struct_fields__}
     return Machine(**known)
 
 
 def key_of(device: Device | Machine) -> str:
-    """What must agree for times to be of one machine."""
+    """Return the key that must be equal for times to be of one machine."""
     return content_hash([getattr(device, name) for name in Machine.__struct_fields__])
 
 
@@ -84,11 +84,11 @@ def _rows(entry: Entry, commit: str) -> Iterator[Row]:
     target = f"{entry.target.path}:{entry.target.qualname}"
     compared = set()
     if entry.comparison is not None:
-        for row in _compared(entry.comparison, commit, target):
+        for row in _comparison_rows(entry.comparison, commit, target):
             compared.add((row.workload, row.device))
             yield row
     times: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in _measured(entry):
+    for measurement in _measurements(entry):
         key = (measurement.workload, key_of(measurement.device))
         if key not in compared:
             times.setdefault(key, []).append(measurement)
@@ -98,7 +98,7 @@ def _rows(entry: Entry, commit: str) -> Iterator[Row]:
         )
 
 
-def _compared(comparison: Comparison, commit: str, target: str) -> Iterator[Row]:
+def _comparison_rows(comparison: Comparison, commit: str, target: str) -> Iterator[Row]:
     if not comparison.rows:
         yield Row(commit=commit, target=target, verdict=comparison.verdict)
     for row in comparison.rows:
@@ -116,8 +116,8 @@ def _compared(comparison: Comparison, commit: str, target: str) -> Iterator[Row]
         )
 
 
-def _measured(entry: Entry) -> Iterator[Measurement]:
-    """Where the target itself was timed in this session."""
+def _measurements(entry: Entry) -> Iterator[Measurement]:
+    """Yield the measurements of the target itself in this session."""
     for evaluation in entry.evaluations:
         if not entry.is_reused(evaluation):
             yield from (m for m in evaluation.measurements if m.reference_us is not None)
@@ -135,7 +135,7 @@ def _timed(row: Row, measurements: Sequence[Measurement]) -> Row:
 
 
 def interval_us(repetitions: Sequence[Repetition]) -> tuple[float | None, float | None]:
-    """Of the reference's time over fresh processes: the t interval that speedups have."""
+    """Return the t interval of the reference's time over fresh processes, as speedups have."""
     logs = [math.log(speedups.typical_us(one.reference_us)) for one in repetitions]
     if len(logs) < 2:
         return None, None
@@ -152,5 +152,5 @@ def _commit(sha: str | None) -> str | None:
 
 
 def _short(value: float | None) -> float | None:
-    """A number as the history keeps it."""
+    """Round a number as the history keeps it."""
     return None if value is None else float(f"{value:.{NUM_DIGITS}g}")

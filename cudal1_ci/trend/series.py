@@ -1,12 +1,12 @@
-"""The lines of a history by target, workload and hardware, in the order of commits.
+"""Sort the lines of a history by target, workload and hardware, in the order of commits.
 
 A checkout knows that order; without one it is that of the lines. Commits that a checkout does not
-reach from its HEAD, such as those of pull requests that were squashed, are left out.
+reach from its HEAD, such as those of squashed pull requests, are left out.
 
-What can be compared: times of one session, that is the two sides of a row (`slowdown`). Times of
-different sessions can be compared as far as the machine stayed the same. So a series belongs to one
-kind of hardware and is cut into stretches where driver or software changed: between two stretches
-there is a break and never a step. Steps are looked for within a stretch alone (steps.py).
+Times of one session can be compared: the two sides of a row (`slowdown`). Times of different
+sessions can be compared while the machine stayed the same. So a series belongs to one kind of
+hardware and is cut where driver or software changed. Such a cut is a break and never a step. Steps
+are found within a stretch alone (steps.py).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Commits:
 
 
 def commits_of(history: History, known: Iterable[Commit] = ()) -> Commits:
-    """The commits of a history. `known` are those of a checkout, the oldest first."""
+    """Return the commits of a history. `known` are those of a checkout, the oldest first."""
     dates: dict[str, datetime | None] = {}
     for run in history.of(Run):
         dates[run.commit] = dates.get(run.commit) or run.date
@@ -79,7 +79,7 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Break:
-    """Where the machine changed, so that times before and after cannot be compared."""
+    """Mark where the machine changed, so that times before and after cannot be compared."""
 
     place: int
     what: str
@@ -87,7 +87,7 @@ class Break:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Where a time changed and the machine did not. `ratio` above 1 is slower."""
+    """Mark where a time changed and the machine did not. `ratio` above 1 is slower."""
 
     place: int
     since: int
@@ -100,13 +100,13 @@ class Step:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the paired comparison of that commit says the same."""
+        """Return whether the paired comparison of that commit agrees."""
         return self.row.verdict == ("regression" if self.ratio > 1 else "improvement")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One target under one workload on one kind of hardware, over commits."""
+    """Hold one target under one workload on one kind of hardware, over commits."""
 
     target: str
     workload: str
@@ -119,22 +119,22 @@ class Series:
 
     @property
     def change(self) -> float:
-        """All steps together: 1.1 is a tenth slower than at first."""
+        """Return all steps together: 1.1 is a tenth slower than at first."""
         return math.prod(step.ratio for step in self.steps)
 
 
 def hardware(machine: Machine) -> tuple[str, str, int | None]:
-    """What a series is of."""
+    """Return the hardware that identifies a series."""
     return machine.kind, machine.name, machine.num_threads
 
 
 def machines_of(history: History) -> dict[str, Machine]:
-    """By the key under which rows name them."""
+    """Return machines by the key under which rows name them."""
     return {run.device: run.machine for run in history.of(Run) if run.device and run.machine}
 
 
 def all_series(history: History, commits: Commits) -> list[Series]:
-    """Every series with a time, in the order in which they were first written."""
+    """Return every series with a time, in the order in which they were first written."""
     machines = machines_of(history)
     points: dict[tuple[object, ...], dict[int, Point]] = {}
     for row in history.of(Row):
@@ -198,7 +198,7 @@ def _step(points: Sequence[Point], before: Level, after: Level) -> Step:
 
 
 def changed(before: Machine, after: Machine) -> str:
-    """`driver 570.86 -> 580.12, torch 2.12 -> 2.13`."""
+    """Format `driver 570.86 -> 580.12, torch 2.12 -> 2.13`."""
     told = []
     if before.driver != after.driver:
         told.append(("driver", before.driver, after.driver))

@@ -1,4 +1,4 @@
-"""Where a series of times changed its level: piecewise-constant fit on log times with a penalty.
+"""Find where a series of times changed its level: piecewise-constant fit on log times.
 
     level_starts([2.0, 2.01, 1.99, 2.3, 2.31, 2.29])     (0, 3)
 
@@ -40,8 +40,9 @@ MAX_POINTS = 1000
 
 
 def level_starts(times_us: Sequence[float], smallest: float = 0.0) -> tuple[int, ...]:
-    """Indices at which a level begins; the first is 0. Changes by a smaller fraction than
-    `smallest` (0.05 is five percent) are none."""
+    """Return indices at which a level begins; the first is 0. Changes by a smaller fraction than
+    `smallest` (0.05 is five percent) are ignored.
+    """
     if not times_us:
         return ()
     first = max(0, len(times_us) - MAX_POINTS)
@@ -52,8 +53,9 @@ def level_starts(times_us: Sequence[float], smallest: float = 0.0) -> tuple[int,
 
 
 def noise(logs: Sequence[float]) -> float:
-    """Standard deviation of neighbors' differences, robustly: steps and outliers are few of
-    them."""
+    """Return the standard deviation of neighbors' differences, robustly: steps and outliers are few
+    among them.
+    """
     differences = sorted(abs(b - a) for a, b in itertools.pairwise(logs))
     if not differences:
         return SMALLEST_NOISE
@@ -62,14 +64,14 @@ def noise(logs: Sequence[float]) -> float:
 
 
 def level_of(times_us: Sequence[float]) -> float:
-    """The time of a level: the median over its commits."""
+    """Return the time of a level: the median over its commits."""
     ordered = sorted(times_us)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else math.sqrt(ordered[half - 1] * ordered[half])
 
 
 def _fitted(logs: Sequence[float], noise_of_one: float) -> list[int]:
-    """First indices of the levels of the best fit."""
+    """Return the first indices of the levels of the best fit."""
     import numpy  # here, as it takes a tenth of a second to import and other verbs need none
 
     values = numpy.asarray(logs)
@@ -99,7 +101,7 @@ def _traced_back(changed: Any, came_from: Any, level: int) -> list[int]:
 def _without_small(
     times_us: Sequence[float], starts: tuple[int, ...], smallest: float
 ) -> tuple[int, ...]:
-    """Levels next to each other that differ too little, made one, the most alike first."""
+    """Merge neighboring levels that differ too little, the closest first."""
     kept = list(starts)
     while len(kept) > 1:
         ends = [*kept[1:], len(times_us)]

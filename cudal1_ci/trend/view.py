@@ -1,8 +1,7 @@
-"""A history in the order in which a person wants to know it: what stays slower, then the targets,
-the worst first.
+"""Sort a history for a person: what stays slower comes first, then the targets, the worst first.
 
-A step to slower stands until the steps after it undo it, a break counting as no step: what a new
-driver gives does not undo what the code lost. Text and page show the same view.
+A step to slower counts until later steps undo it. A break is no step: a gain from a new driver does
+not undo a loss in the code. Text and page show the same view.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Seen:
 
     @property
     def is_standing(self) -> bool:
-        """Whether it is a regression that no later step has undone."""
+        """Return whether a step is a regression that no later step has undone."""
         return self.step.ratio > 1 and self.undone_at is None
 
 
@@ -49,7 +48,7 @@ class TargetView:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """All that is shown."""
+    """Hold everything that is shown."""
 
     repository: str
     commits: Commits
@@ -66,9 +65,9 @@ class View:
 
 
 def view(history: History, commits: Commits) -> View:
-    """What a history says."""
+    """Return the view of a history."""
     every = all_series(history, commits)
-    steps = [seen for one in every for seen in _seen(one)]
+    steps = [seen for one in every for seen in _step_views(one)]
     steps.sort(key=lambda s: (not s.is_standing, -abs(math.log(s.step.ratio)), s.series.target))
     runs = history.of(Run)
     return View(
@@ -81,7 +80,7 @@ def view(history: History, commits: Commits) -> View:
 
 
 def _targets(every: list[Series], steps: list[Seen]) -> tuple[TargetView, ...]:
-    """The worst first: by the largest step that stands, then by all steps together."""
+    """Sort targets, the worst first: by the largest lasting step, then by all steps together."""
     by_target: dict[str, list[Series]] = {}
     for one in every:
         by_target.setdefault(one.target, []).append(one)
@@ -100,7 +99,7 @@ def _targets(every: list[Series], steps: list[Seen]) -> tuple[TargetView, ...]:
     )
 
 
-def _seen(series: Series) -> list[Seen]:
+def _step_views(series: Series) -> list[Seen]:
     limit = 1 + RELATIVE[series.machine.kind]
     return [
         Seen(series=series, step=step, undone_at=_undone_at(series.steps[number:], limit))

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class BundleConfig(Record, frozen=True, kw_only=True):
-    """Configure what is bundled, of which run, under which name."""
+    """Configure the bundle: its run, its content, its name."""
 
     run: Path
     """Folder of the run that trained it."""

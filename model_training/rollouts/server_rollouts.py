@@ -41,7 +41,10 @@ class ServerRollouts:
         self._open = None
 
     def renew(self) -> None:
-        """Raises: ConfigError, as other weights do not come to the server."""
+        """Refuse to renew weights, because new weights do not reach the server.
+
+        Raises: ConfigError.
+        """
         raise ConfigError(
             "rollouts.kind: a server has the weights that it was started with; train with "
             "`transformers` or `vllm`"
@@ -50,7 +53,10 @@ class ServerRollouts:
     def sample(
         self, prompts: Sequence[Sequence[Message]], n: int, settings: Sampling, seed: int
     ) -> list[list[Completion]]:
-        """Raises: ModelError where the server, and not the model, has failed."""
+        """Sample completions from the server.
+
+        Raises: ModelError where the server, and not the model, has failed.
+        """
         model = self._model(settings)
 
         def answer(place: int) -> Answer:
@@ -78,7 +84,10 @@ class ServerRollouts:
 
 
 def completion(answer: Answer) -> Completion:
-    """Raises: ModelError for an answer that the server has not given."""
+    """Convert an answer to a completion.
+
+    Raises: ModelError for an answer that the server has not given.
+    """
     if answer.failure is not None and answer.failure not in ITS_OWN:
         raise ModelError(f"expected an answer of the model, got {answer.failure}: {answer.message}")
     return Completion(text=answer.text, is_cut=answer.finish_reason == "length")

@@ -1,9 +1,9 @@
 """Sample with vLLM in this process, with the adapter of the policy as it is.
 
-After each change of the weights (`renew`) the adapter is saved and goes by a new number: vLLM keeps
-adapters by their number, and would go on with the old one. Weights that are all trained cannot be
-handed over so, and are refused. vLLM shares the GPU with training: it takes `gpu_memory_share` of
-its memory and leaves the rest.
+After each change of the weights (`renew`) the adapter is saved under a new number: vLLM caches
+adapters by number, and would keep using the old one. Training of all weights cannot hand them over
+in this way and is refused. vLLM shares the GPU with training: it takes `gpu_memory_share` of its
+memory and leaves the rest.
 """
 
 from __future__ import annotations

@@ -72,7 +72,10 @@ def alike(
 
 
 def refuse_contamination(training: Sequence[Task], evaluation: Sequence[Task]) -> None:
-    """Raises: ConfigError where a task for training is one for evaluation."""
+    """Refuse tasks for training that are tasks for evaluation.
+
+    Raises: ConfigError.
+    """
     found = hits(training, evaluation)
     if not found:
         return

@@ -51,7 +51,10 @@ class Fingerprints(Record, frozen=True, kw_only=True):
 
 
 def fingerprints(text: str) -> Fingerprints:
-    """Raises: SyntaxError for what is no Python."""
+    """Return the fingerprints of a program's text.
+
+    Raises: SyntaxError for what is no Python.
+    """
     return Fingerprints(
         form=form(text),
         operators=content_hash(operators_in_order(text)),

@@ -26,7 +26,7 @@ from model_training.tasks.splits import Split, TasksConfig, split
 
 FILES = ("training.jsonl", "evaluation.jsonl")
 MANY = 8
-"""Tasks of which one at least can be run, where any can; about 4 % of generated ones cannot."""
+"""Tasks; at least one of them can be run, where any can. About 4 % of generated ones cannot."""
 PROBE_S = 1800.0
 """For the probe of one batch of tasks: thousands take minutes."""
 

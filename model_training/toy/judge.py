@@ -20,7 +20,7 @@ from model_training.toy.programs import PROGRAMS, ToyProgram
 
 DEVICE = Device(kind="cpu", name="toy", num_threads=1, software={"toy": "1"})
 POLICY = "toy"
-"""Hash of its settings, of which it has none."""
+"""Hash of its settings; it has none."""
 REFERENCE_US = 100.0
 NUM_LAUNCHES, NUM_ROUNDS = 5, 4
 BY_CODE = {one.code: one for one in PROGRAMS}

@@ -39,7 +39,7 @@ class ToyProgram(Record, frozen=True, kw_only=True):
     analysis: str
     design: str
     status: Status | None
-    """None for the copy, of which the judge is not asked."""
+    """None for the copy, which the judge never sees."""
     speedup: float | None = None
 
 

@@ -1,4 +1,4 @@
-"""A whole repository, for hours at a time: what comes next, and what is known already.
+"""Optimize a whole repository for hours at a time: choose the next target, keep what is known.
 
     order    which targets come first: new ones, changed ones, then the oldest; the dearest first
     memory   what became of a target when it was done, and its entry without measuring again

@@ -1,4 +1,4 @@
-"""How long a sweep may take."""
+"""Configure how long a sweep may take."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class SweepConfig(Record, frozen=True, kw_only=True):
     """Apart from a scan's budget, which is for a person who waits."""
 
     budget_s: float = 14_400.0
-    """Wall-clock seconds; the next sweep goes on from there."""
+    """Wall-clock seconds; the next sweep continues from there."""
 
     def __post_init__(self) -> None:
         positive(self, "sweep", "budget_s")

@@ -1,10 +1,10 @@
-"""One sweep: what is known is told, the rest is looked at until the budget is spent.
+"""Run one sweep: report known targets, and try the rest until the budget is spent.
 
     course = course_of(plan, context, means)
     report = sweep(course, context)
 
-The report has every target, also those that were not reached: as the archive knows them where they
-are unchanged, so that a short night loses none of what an earlier one has proven.
+The report has every target. An unchanged target that was not reached is reported as the archive
+knows it, so that a short run loses none of what an earlier one has proven.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Course:
     means: str
 
     def told(self) -> str:
-        """In words, for the log."""
+        """Format the plan of the sweep for the log."""
         num_open = sum(planned.problem is not None for planned in self.open.targets)
         return f"{num_open} to look at, {len(self.settled)} known and unchanged"
 
 
 def course_of(plan: Plan, context: RunContext, means: str) -> Course:
-    """What there is to do. Asks for the device, and measures nothing."""
+    """Return what there is to do. Requests the device, and measures nothing."""
     if all(planned.problem is None for planned in plan.targets):
         return Course(open=plan, settled=(), earlier={}, means=means)
     known = context.archive.all_noted(LOOK, Look).values() if context.may_reuse else ()
@@ -88,7 +88,7 @@ def sweep(course: Course, context: RunContext) -> Report:
         if planned.problem is not None and is_done:
             has_fallen, known = target in context.fallen, course.earlier.get(target)
             settled = not has_fallen and is_settled(planned.problem, entry, context)
-            # That the judge died tonight takes back nothing that was proven.
+            # That the verifier died tonight takes back nothing that was proven.
             if known is not None and known.evaluations:
                 if has_fallen:
                     entry = with_earlier(entry, known)

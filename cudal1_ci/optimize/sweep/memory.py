@@ -1,9 +1,9 @@
-"""What became of a target when a sweep was done with it, kept beside the evaluations.
+"""Remember the result of a target when a sweep was done with it, next to the evaluations.
 
-A look is written when everything was tried on a target and never before: one that was cut short by
-a budget, an interrupt or a kill has none, and is looked at again, where its finished evaluations
-cost nothing. It holds the names of evaluations and not their contents: the archive has those, under
-its own rule of what may stand in for a new trial.
+A look is written only when everything was tried on a target. A target that was cut short by a
+budget, an interrupt or a kill has none and is tried again; its finished evaluations then cost
+nothing. A look holds the names of evaluations and not their contents: the archive has those, under
+its own rule of reuse.
 
     note_look(planned, entry, context, means, is_settled=is_settled(problem, entry, context))
     entry = recalled(planned, look, context)
@@ -56,7 +56,7 @@ class Look(Record, frozen=True, kw_only=True):
     """`code_of` its problem."""
     device_key: str
     means: str
-    """Hash of what was tried with: the judge's settings, the proposers, the version of this."""
+    """Hash of what was tried with: the verifier's settings, the proposers, the version of this."""
     at: float
     """Seconds since the epoch."""
     candidate_ids: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Look(Record, frozen=True, kw_only=True):
 
 
 def name_of(target: Target) -> str:
-    """The same for as long as it stands under this name in this file."""
+    """Return a name that stays the same while the target keeps its name and file."""
     return f"{target.kind} {target.path}:{target.qualname}"
 
 
@@ -86,7 +86,7 @@ def code_of(problem: Problem) -> str:
 
 
 def without_ranges(value: Any) -> Any:
-    """Specs of arguments as plain data, without the values that tensors had."""
+    """Return argument specs as plain data, without the values that tensors had."""
     if isinstance(value, dict):
         ranges = ("low", "high") if value.get("type") == "tensor" else ()
         return {key: without_ranges(each) for key, each in value.items() if key not in ranges}
@@ -121,20 +121,21 @@ def note_look(
 
 
 def is_settled(problem: Problem, entry: Entry, context: RunContext) -> bool:
-    """Whether to look again would find the same, as far as the archive may say so."""
+    """Return whether another look would find the same, by the archive's rules."""
     if entry.skipped is None:
         is_told = entry.best is not None or not any(map(speedups.is_undecided, entry.evaluations))
         return is_told and all(one.verdict.status not in NEVER_REUSED for one in entry.evaluations)
     if entry.skipped in NOTHING_TO_TRY:
         return True
     known = context.remembered_reference(problem)
-    # Of a reference that passed it was something else: that the judge died, or a bug of ours.
+    # Of a reference that passed it was something else: that the verifier died, or a bug of ours.
     return known is not None and known.verdict.status != "passed"
 
 
 def recalled(planned: Planned, look: Look, context: RunContext) -> Entry | None:
-    """The entry of a target that is as it was, from the archive alone. Verdicts that would not
-    hold again are left out; None where nothing is left, or less than was settled."""
+    """Return the entry of an unchanged target from the archive alone. Verdicts that would not hold
+    again are left out. None where nothing is left, or less than was settled.
+    """
     problem = planned.problem
     assert problem is not None
     if look.skipped is not None:
@@ -150,7 +151,9 @@ def recalled(planned: Planned, look: Look, context: RunContext) -> Entry | None:
 
 
 def evaluations_of(problem: Problem, look: Look, context: RunContext) -> Iterator[Evaluation]:
-    """Those that may be used again, as of this checkout: the archive may know it elsewhere."""
+    """Yield evaluations that may be used again, for this checkout: the archive may know another
+    one.
+    """
     for candidate_id in look.candidate_ids:
         key = context.session.device().key
         found = context.archive.lookup(look.problem_id, candidate_id, key, context.policy)
@@ -160,7 +163,7 @@ def evaluations_of(problem: Problem, look: Look, context: RunContext) -> Iterato
 
 
 def with_earlier(entry: Entry, known: Entry) -> Entry:
-    """What tonight's look and an earlier one found of a target that is as it was."""
+    """Merge this look and an earlier one at an unchanged target."""
     own = {one.candidate.id for one in entry.evaluations}
     evaluations = (
         *entry.evaluations,
@@ -179,7 +182,7 @@ def with_earlier(entry: Entry, known: Entry) -> Entry:
 
 
 def moved(candidate: Candidate, problem: Problem) -> Candidate:
-    """With the folder in which the checkout lies now."""
+    """Return the candidate with the checkout's current folder."""
     if not isinstance(candidate.program, TreeProgram):
         return candidate
     assert isinstance(problem.reference, TreeProgram)

@@ -1,14 +1,14 @@
-"""Which target comes next. Pure.
+"""Choose which target comes next. Pure.
 
-First those that no sweep was done with, then those whose code, device or software is another one
-now, then those that were looked at and settled nothing, the oldest first. Targets that were settled
-and are unchanged have no turn: the archive knows them.
+Targets that no sweep has finished come first. Then come those whose code, device or software has
+changed, then those whose look settled nothing, the oldest first. Settled and unchanged targets have
+no turn: the archive knows them.
 
-Within a class comes first what there is most to win from: the share of the recorded time that its
-calls took; where none was recorded, the time of its calls as it was measured the last time. These
-two are not in one unit, so that a share comes before a time, and both before nothing known. Of
-either counts what is above the roofline of memory, where the device's data sheet and the call's
-tensors are known: a copy that runs at full bandwidth has nothing to give, however long it takes.
+Within a class the largest possible gain comes first: the share of the recorded time of its calls,
+or the last measured time of its calls where none was recorded. The two have different units, so a
+share comes before a time, and both before an unknown one. Only the part above the memory roofline
+counts, where the device's data sheet and the call's tensors are known: a copy at full bandwidth
+leaves nothing to gain, however long it takes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cudal1_ci.records import Device, Workload
 
 
 class Standing(IntEnum):
-    """What is known of a target, in the order of turns."""
+    """Classify a target by what is known of it, in the order of turns."""
 
     NEW = 0
     CHANGED = 1
@@ -32,7 +32,7 @@ class Standing(IntEnum):
 
 
 class Looks:
-    """What earlier sweeps found, by target."""
+    """Hold what earlier sweeps found, by target."""
 
     def __init__(self, looks: Sequence[Look], device: Device, means: str) -> None:
         self._here = {look.target: look for look in looks if look.device == device.name}
@@ -41,12 +41,12 @@ class Looks:
         self._facts = facts_of(device.name)
 
     def of(self, planned: Planned) -> Look | None:
-        """The last look, on this device before others."""
+        """Return the last look; one on this device is preferred."""
         name = name_of(planned.target)
         return self._here.get(name) or self._anywhere.get(name)
 
     def standing(self, planned: Planned) -> Standing:
-        """What the last look is worth now."""
+        """Return what the last look is worth now."""
         look, problem = self.of(planned), planned.problem
         if look is None or problem is None:
             return Standing.NEW
@@ -56,15 +56,16 @@ class Looks:
         return Standing.SETTLED if look.is_settled else Standing.UNSETTLED
 
     def is_as_it_was(self, planned: Planned) -> bool:
-        """Whether the last look was at this very code on such a device, with whatever means: what
-        it has proven holds."""
+        """Return whether the last look saw the same code on such a device; its proofs then still
+        hold.
+        """
         look, problem = self.of(planned), planned.problem
         if look is None or problem is None:
             return False
         return (look.code, look.device_key) == (code_of(problem), self._device_key)
 
     def turns(self, targets: Sequence[Planned]) -> list[Planned]:
-        """Those that have a turn, in order; what poses no problem comes last."""
+        """Return targets that have a turn, in order; targets without a problem come last."""
         having = [one for one in targets if self.standing(one) is not Standing.SETTLED]
         return sorted(having, key=self._place)
 
@@ -79,8 +80,9 @@ class Looks:
 def cost(
     workloads: Sequence[Workload], times_us: dict[str, float], facts: DeviceFacts | None = None
 ) -> tuple[int, float]:
-    """A key that sorts first what there is most to win from: shares, then microseconds, then what
-    is not known. `times_us` is of one call, as it was measured, by workload."""
+    """Return a sort key, largest possible gain first: shares, then microseconds, then unknown ones.
+    `times_us` is the measured time of one call, by workload.
+    """
     rooms = [room(one, times_us.get(one.name, one.traced_us), facts) for one in workloads]
     shares = [
         one.share * free
@@ -98,8 +100,9 @@ def cost(
 
 
 def room(workload: Workload, time_us: float | None, facts: DeviceFacts | None) -> float:
-    """The part of a call's time (0..1) that reading its inputs at full bandwidth would not take;
-    all of it where that is not known."""
+    """Return the part of a call's time (0..1) that reading its inputs at full bandwidth would not
+    take; 1 where that is not known.
+    """
     num_bytes = call_bytes(workload.call)
     if not time_us or num_bytes is None or facts is None:
         return 1.0

@@ -2,8 +2,8 @@
 
 A family has a layout, the form of the tensor that its steps expect in `x`: `rows` (number, width),
 `sequence` (batch, length, width), `image` (batch, channels, height, width). Steps are written as
-people write them: some well, most in a way that leaves something to gain, such as a product with
-a diagonal matrix, a loop over rows, an intermediate that nobody needs.
+people write them: some well, most in a way that leaves something to gain, such as a product with a
+diagonal matrix, a loop over rows, an unused intermediate.
 
 A split by family holds out whole tables, so that what is held out is another kind of work and not
 the same with other numbers (splits.py).

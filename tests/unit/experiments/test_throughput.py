@@ -21,7 +21,7 @@ def test_a_row_has_the_interval_s_own_estimate(experiment_module):
     )
     device = Device(kind="cuda", name="none", num_threads=1)
     measured = msgspec.structs.replace(measurement, repetitions=(launch,), device=device)
-    row = text_trials.told(msgspec.structs.replace(evaluation, measurements=(measured,)))
+    row = text_trials.verdict_fields(msgspec.structs.replace(evaluation, measurements=(measured,)))
     assert row["speedup"] == pytest.approx(math.sqrt(8), abs=1e-3)
     assert row["speedup_low"] < row["speedup"] < row["speedup_high"]
     assert row["reference_us"] / row["candidate_us"] == pytest.approx(row["speedup"], rel=1e-3)
