@@ -175,16 +175,22 @@ def unasked_driver() -> Iterator[None]:
         setattr(torch._C, DRIVER_COUNT, own)
 
 
+PACKAGES = ("site-packages", "dist-packages")
+"""Names of folders of packages: the environment's, its base's, the user's, Debian's."""
+
+
 def is_installed(name: str) -> bool:
-    """Whether a module is one of the interpreter's or of its packages'. A runner says what to
-    import, and this process is less confined: an editable checkout's code must not run here."""
+    """Say whether a module is one of the interpreter's or of its packages', wherever these are on
+    the path. A runner says what to import, and this process is less confined: an editable
+    checkout's code must not run here."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return False
     if spec.origin in ("built-in", "frozen"):
         return True
     found = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    places = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    places = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib")]
+    places += [one for one in sys.path if os.path.basename(one) in PACKAGES]
     real = [os.path.realpath(place) + os.sep for place in places]
     return bool(found) and os.path.realpath(found[0]).startswith(tuple(real))
 
