@@ -190,7 +190,7 @@ def is_installed(name: str) -> bool:
         return True
     found = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
     places = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib")]
-    places += [one for one in sys.path if os.path.basename(one) in PACKAGES]
+    places += [one for one in sys.path if Path(one).name in PACKAGES]
     real = [os.path.realpath(place) + os.sep for place in places]
     return bool(found) and os.path.realpath(found[0]).startswith(tuple(real))
 

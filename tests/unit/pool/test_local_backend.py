@@ -20,9 +20,9 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.records.run_status import Ending
-from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.sandboxed.wire import verdicts
 from cudal1_ci.sandboxed.wire.verifier import Verified
+from cudal1_ci.verification import Session, TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
 
 REFERENCE = """\
