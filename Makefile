@@ -28,7 +28,7 @@ demo: venv ## Scan the example without torch.compile: build/demo/report.json and
 # beside it; --attacks draws the attacks and the honest programs of test.
 ALL := not gpu and not model and not network
 USUAL := $(ALL) and not slow and not compiles and not times
-BESIDE := -n auto --dist loadgroup -p no:benchmark
+BESIDE := -n auto --dist loadscope -p no:benchmark
 
 test: venv rig ## Run the usual tests: no GPU, no model, no network, no clock
 ifeq ($(PYTEST_ARGS),)

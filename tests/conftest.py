@@ -46,18 +46,24 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Give tests of `times` the time for their attempts, and every file to one process: what its
-    tests share is started once. Of families, leave out what is not drawn."""
+    """Give tests of `times` the time for their attempts. Of families, leave out what is not
+    drawn."""
     for item in items:
         if item.get_closest_marker("times") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(900))
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     yield
     draw = chosen(config.getoption("--attacks"))
     if draw is not None and (others := left_out(items, draw)):
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in set(others)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give every file to one process."""
+    from tests.groups import Grouped
+
+    return Grouped(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -47,8 +47,8 @@ CONSTANTS = ("EXPECT", "EXPECT_ANY", "EXPECT_ON_GPU", "GAIN", "NEEDS", "REFERENC
 """What a file says of itself."""
 NVCC_S = 240.0
 """What loading may take on a GPU: a minute for nvcc and torch's headers, more beside others."""
-AT_A_TIME = 16
-"""Files that are run by one of several processes."""
+AT_A_TIME = 32
+"""Programs that are run by one of several processes."""
 HASTY_S = 2.0
 """What a program that never answers is waited for."""
 
@@ -88,23 +88,35 @@ def family_of(path: Path) -> str:
 
 
 def files(folder: str, is_wanted: Callable[[Path], bool] = lambda _: True) -> list[Any]:
-    """The files of a folder, one reference after the other, as each is learned anew: a few of them
-    share a process with their verifier."""
-    found = sorted((HERE / folder).glob("*.py"), key=lambda p: (reference_of(p), p.name))
-    assert found, f"tests/{folder} is empty"
-    found = [path for path in found if is_wanted(path)]
+    """Return the files of a folder."""
+    found = [path for path in by_reference(folder) if is_wanted(path)]
     return [
         pytest.param(
             path,
             id=path.stem,
             marks=[
                 pytest.mark.family(family_of(path)),
-                pytest.mark.xdist_group(f"{folder} {number // AT_A_TIME}"),
                 *([pytest.mark.gpu] if needs(path) == "cuda" else []),
             ],
         )
-        for number, path in enumerate(found)
+        for path in found
     ]
+
+
+def by_reference(folder: str) -> list[Path]:
+    """Return the files of a folder, one reference after the other: each is learned once."""
+    found = sorted((HERE / folder).glob("*.py"), key=lambda p: (reference_of(p), p.name))
+    assert found, f"tests/{folder} is empty"
+    return found
+
+
+def groups() -> dict[str, str]:
+    """Return what each program is run with by one process and its verifier."""
+    return {
+        path.stem: f"{folder} {number // AT_A_TIME}"
+        for folder in ("attacks", "honest")
+        for number, path in enumerate(by_reference(folder))
+    }
 
 
 def expected_of(path: Path) -> tuple[tuple[str, str | None], ...]:

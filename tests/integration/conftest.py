@@ -31,8 +31,10 @@ QUICK = {
     "CUDAL1_CI_TRIAL_MEASURE": "1.5s",
     "CUDAL1_CI_TRIAL_CALL": "5s",
     "CUDAL1_CI_TRIAL_LOAD": "40s",
+    "CUDAL1_CI_PLAYBOOK_COMPILE": "false",
 }
-"""Trials that last a second or two: what they find is coarse, which these tests do not mind."""
+"""Trials that last a second or two: what they find is coarse, which these tests do not mind. No
+candidate compiles; a test of those is marked `compiles`."""
 ONE_LAUNCH = {"CUDAL1_CI_TRIAL_NUM_LAUNCHES": "1"}
 """For tests of what becomes of verdicts, whichever they are: a quarter of the time."""
 

@@ -80,6 +80,21 @@ def test_a_scan_proposes_a_patch_that_applies_and_a_second_one_reuses_it(checkou
     assert (root / "pkg/slow.py").read_text() == text
 
 
+@pytest.mark.compiles
+def test_what_compiles_is_tried_alone_and_on_top_of_what_passed(checkout):
+    root = checkout({"pkg/__init__.py": "", "pkg/slow.py": SLOW, "pyproject.toml": CONFIG})
+    patient = {"CUDAL1_CI_PLAYBOOK_COMPILE": "true", "CUDAL1_CI_TRIAL_CALL": "60s"}
+    ran = run("scan", root, "--json", "-", "-q", "--fresh", **patient, **ONE_LAUNCH)
+    assert ran.code == 0, ran.stderr
+    (entry,) = ran.json["entries"]
+    tried = {one["candidate"]["proposer"]: one["status"] for one in entry["evaluations"]}
+    assert tried == {
+        "playbook:diagonal_product": "passed",
+        "playbook:compile": "passed",
+        "playbook:diagonal_product+compile": "passed",
+    }
+
+
 @pytest.mark.parametrize(
     "signal_number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
@@ -187,7 +202,7 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout, c
     files["pyproject.toml"] = config
     root = checkout(files)
     started_s = time.monotonic()
-    ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="20s", **ONE_LAUNCH)
+    ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="10s", **ONE_LAUNCH)
     assert ran.code == 0, ran.stderr
     assert clock == "told" or time.monotonic() - started_s < 150
     report = ran.json

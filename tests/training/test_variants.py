@@ -48,8 +48,9 @@ def test_what_is_written_better_computes_the_same(family):
                 torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9, msg=variant.text)
 
 
-def test_nearly_all_tasks_have_variants_of_more_than_one_form():
-    tasks = list(itertools.islice(distinct(list(FAMILIES), TINY), 300))
+@pytest.mark.parametrize("number", [100, pytest.param(300, marks=pytest.mark.slow)])
+def test_nearly_all_tasks_have_variants_of_more_than_one_form(number):
+    tasks = list(itertools.islice(distinct(list(FAMILIES), TINY), number))
     num_forms = dict.fromkeys(FAMILIES, 0)
     totals = dict.fromkeys(FAMILIES, 0)
     num_several = 0
@@ -128,7 +129,10 @@ def test_after_all_steps_together_each_is_written_better_alone():
         assert texts[1 : 1 + len(alone)] == alone
 
 
-@pytest.mark.parametrize("family", ["attention", "pooling", "reduction", "loop"])
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param("attention", marks=pytest.mark.slow), "pooling", "reduction", "loop"],
+)
 def test_what_stands_around_a_step_is_rewritten_without_the_step(family):
     num_around = 0
     for seed in range(40):

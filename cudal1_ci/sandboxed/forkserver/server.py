@@ -174,6 +174,10 @@ def unasked_driver() -> Iterator[None]:
         setattr(torch._C, DRIVER_COUNT, own)
 
 
+PACKAGES = ("site-packages", "dist-packages")
+"""Names of folders of packages: the environment's, its base's, the user's, Debian's."""
+
+
 def is_installed(name: str) -> bool:
     """Return whether a module is part of the interpreter or of its packages. A runner names what
     to import, and this process is less confined: code of an editable checkout must not run here."""
@@ -183,7 +187,8 @@ def is_installed(name: str) -> bool:
     if spec.origin in ("built-in", "frozen"):
         return True
     found = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-    places = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    places = [sysconfig.get_path(key) for key in ("stdlib", "platstdlib")]
+    places += [one for one in sys.path if Path(one).name in PACKAGES]
     real = [os.path.realpath(place) + os.sep for place in places]
     return bool(found) and os.path.realpath(found[0]).startswith(tuple(real))
 

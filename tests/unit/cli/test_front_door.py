@@ -304,6 +304,7 @@ def test_a_value_that_a_record_refuses_is_said_of_the_flag_too(checkout):
     assert "(set here: `--threshold` on the command line)" in result.stderr
 
 
+@pytest.mark.starts_verifier
 @pytest.mark.parametrize(
     ("version", "grade", "advice"),
     [("3.9.18", "missing", "Python 3.10 or newer"), ("3.10.13", "ok", ""), ("3.14.0", "ok", "")],
@@ -374,6 +375,7 @@ def test_a_scan_of_nothing_needs_no_judge(tmp_path):
     assert json.loads(result.stdout)["totals"]["num_targets"] == 0
 
 
+@pytest.mark.starts_verifier
 def test_doctor_in_a_machine_that_can_scan_is_exit_0(checkout):
     result = run("doctor", checkout)
     assert result.exit_code == 0, result.stdout

@@ -19,6 +19,8 @@ PAGES = [
     "docs/results.md",
 ]
 NAMES = [path.stem for path in (ROOT / "experiments" / "results").glob("*.json")]
+LARGE = {"sensitivity": pytest.mark.slow}
+"""Whose raw results take ten seconds to read."""
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def test_a_page_with_another_figure_is_noticed(extracts):
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="archives hold no raw results")
-@pytest.mark.parametrize("stem", NAMES)
+@pytest.mark.parametrize("stem", [pytest.param(stem, marks=LARGE.get(stem, ())) for stem in NAMES])
 def test_an_extract_is_what_its_raw_result_holds(extracts, stem):
     (name,) = (one for one in extracts.BLOCKS if extracts.place(one).stem == stem)
     fresh = json.loads(json.dumps(extracts.extract(name)))

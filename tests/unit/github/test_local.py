@@ -239,6 +239,6 @@ def test_a_git_that_hangs_is_ended(
     hanging.write_text("#!/bin/sh\nexec sleep 30\n")
     hanging.chmod(0o755)
     monkeypatch.setenv("PATH", f"{hanging.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(git, "GIT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("cudal1_ci.git.GIT_TIMEOUT_S", 0.2)
     with pytest.raises(DiscoveryError, match="took more than"):
         run_git(repository, "log")

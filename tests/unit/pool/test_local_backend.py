@@ -20,6 +20,8 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.records.run_status import Ending
+from cudal1_ci.sandboxed.wire import verdicts
+from cudal1_ci.sandboxed.wire.verifier import Verified
 from cudal1_ci.verification import Session, TrialConfig
 from tests.fakes import FakeSession, a_candidate, a_problem
 
@@ -29,6 +31,7 @@ class Model(torch.nn.Module):
     def forward(self, x):
         return x + {offset}
 """
+PASSED = Verified(verdict=verdicts.Verdict(status="passed"))
 
 
 class Closable(FakeSession):
@@ -73,7 +76,7 @@ def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, ex
 
     def ask(request, timeout_s):
         asked.append(request)
-        return {"status": "passed", "findings": []}
+        return PASSED
 
     config = SessionConfig(trial=TrialConfig(memory_bytes=configured))
     with config.session("cuda:0", num_sharing) as session:
@@ -81,7 +84,7 @@ def test_sessions_of_one_gpu_share_its_memory(num_sharing, configured, total, ex
         session._uuid, session._gpu = "GPU-0", SimpleNamespace(memory_bytes=total)
         session._ask = ask
         assert session.check(a_problem()).status == "passed"
-    assert [(one["memory_bytes"], one["share_bytes"]) for one in asked] == [expected]
+    assert [(one.memory_bytes, one.share_bytes) for one in asked] == [expected]
 
 
 @pytest.mark.parametrize("num_launches", [1, None])
@@ -90,7 +93,7 @@ def test_what_a_slot_judged_is_not_kept_for_later(num_launches):
 
     def ask(request, timeout_s):
         asked.append(request)
-        return {"status": "passed", "findings": []}
+        return PASSED
 
     config = SessionConfig(trial=TrialConfig(num_launches=num_launches))
     for session in (config.session("cpu"), Session(config.trial, device="cpu")):
@@ -99,7 +102,7 @@ def test_what_a_slot_judged_is_not_kept_for_later(num_launches):
             session._ask = ask
             session.check(a_problem())
     known = a_problem().id if num_launches == 1 else None
-    assert [one["key"] for one in asked] == [None, known]
+    assert [one.key for one in asked] == [None, known]
 
 
 EXHAUSTED = "OutOfMemoryError: CUDA out of memory. Tried to allocate 8.00 GiB."
@@ -124,7 +127,8 @@ def test_the_memory_of_a_gpu_that_others_share_is_nobodys_fault(
     num_sharing, num_others, status, rule, message, expected
 ):
     expected = expected or (status, rule)
-    reply = {"status": status, "findings": [{"rule": rule, "message": message}]}
+    finding = verdicts.Finding(rule=rule, message=message)
+    reply = Verified(verdict=verdicts.Verdict(status=status, findings=(finding,)))
     problem = a_problem()
     with SessionConfig().session("cuda:0", num_sharing) as session:
         session._device = Device(kind="cuda", name="none", num_threads=1)
@@ -150,7 +154,7 @@ def test_nor_is_it_while_a_candidate_is_timed(monkeypatch):
     with SessionConfig().session("cuda:0", 3) as session:
         session._device = Device(kind="cuda", name="none", num_threads=1)
         session._uuid, session._gpu = "GPU-0", SimpleNamespace(memory_bytes=None)
-        session._ask = lambda request, timeout_s: {"status": "passed", "findings": []}
+        session._ask = lambda request, timeout_s: PASSED
         problem = a_problem()
         found = session.evaluate(problem, a_candidate(problem, "fast"))
     assert (found.verdict.status, found.measurements) == ("inconclusive", ())

@@ -142,7 +142,9 @@ def test_they_are_not_where_one_of_them_did_not(worths):
     assert "compile+cuda_graph" not in proposed(ON_A_GPU, found(**worths))
 
 
-@pytest.mark.parametrize("refused", ["precision", "incorrect_values"])
+@pytest.mark.parametrize(
+    "refused", ["precision", pytest.param("incorrect_values", marks=pytest.mark.slow)]
+)
 def test_what_is_less_precise_compiled_is_compiled_as_it_is_laid_out(refused):
     """In a graph where that gains by itself."""
     layouts = {"channels_last_inside": 1.0, "cudnn_benchmark": 1.0}

@@ -268,11 +268,11 @@ def test_the_longest_lists_of_the_longest_names_give_way_to_the_verdict():
 
 def test_the_longest_of_everything_still_has_its_verdict(golden_report):
     long = "@é" * 2000
-    shown = poisoned(comparisons.many(400), long)
+    shown = poisoned(comparisons.many(120), long)
     shown = poisoned(with_patches(shown, golden_report, 19_000, num_proposals=9), long)
     text = comment(shown, ABOUT)
     assert len(text.encode()) <= 60_000
-    assert text.startswith("### cudal1-ci: 100 of 400 targets got slower; 9 faster versions proven")
+    assert text.startswith("### cudal1-ci: 30 of 120 targets got slower; 9 faster versions proven")
     assert "**Left out**" in text
     assert f"[run]({RUN_URL})" in text
     assert len(summary(shown, ABOUT).encode()) <= 1_000_000

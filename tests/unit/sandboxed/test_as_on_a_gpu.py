@@ -45,6 +45,10 @@ CONSTANT = MODEL.replace(
 )
 
 
+MODES = ("train", pytest.param("infer", marks=pytest.mark.slow))
+"""Training calls forward as inference does, and then backward."""
+
+
 class Elsewhere(Cpu):
     """What the judge does not take for the processor that its runners are on."""
 
@@ -92,7 +96,7 @@ def timed(template, monkeypatch):
     kept.close()
 
 
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("returned", ["y.relu()", OF_ALL_KINDS], ids=["one", "all kinds"])
 def test_a_program_has_its_times(timed, mode, returned):
     text = MODEL.format(returned=returned)
@@ -101,7 +105,7 @@ def test_a_program_has_its_times(timed, mode, returned):
     assert accelerator.num_flushed > 3 * CONFIG.num_rounds
 
 
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("share", "cached"), [(2**40, 0), (16, 0), (16, 2**40)])
 def test_references_let_memory_go_between_launches_and_take_it_again(
     timed, mode, share, cached, monkeypatch
@@ -169,7 +173,7 @@ def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
     assert looked == [[number] * 3 for number in range(1, 5)]
 
 
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("batch_us", "is_short"), [(1.0, False), (1e7, True)])
 def test_where_batches_are_too_short_there_are_more_and_a_call_comes_before_each(
     timed, monkeypatch, mode, batch_us, is_short
@@ -348,7 +352,7 @@ def test_it_is_known_since_when_rounds_of_a_launch_count(timed, monkeypatch):
         assert launch_.count(True) >= CONFIG.num_rounds
 
 
-@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize("mode", MODES)
 def test_what_does_not_follow_from_inputs_that_come_late_is_wrong(timed, mode):
     with pytest.raises(Rejected, match="timed call is off"):
         timed(mode, MODEL.format(returned="y.relu()"), CONSTANT.format(returned="y.relu()"))

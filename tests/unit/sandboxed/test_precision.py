@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 import msgspec
 import pytest
 import torch
@@ -54,6 +57,19 @@ def problem():
     return problem_of(REFERENCE, "reference.py")
 
 
+@pytest.fixture(scope="module")
+def judge_of():
+    """A verifier of a precision, started where one is asked for."""
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def started(precision):
+            config = msgspec.structs.replace(QUICK, precision=precision)
+            return stack.enter_context(Session(config, device="cpu"))
+
+        yield started
+
+
 @pytest.mark.parametrize(
     ("precision", "expected", "told"),
     [
@@ -63,21 +79,19 @@ def problem():
 )
 @pytest.mark.starts_verifier
 def test_tf32_is_allowed_where_somebody_says_so_and_nothing_shorter(
-    problem, precision, expected, told
+    problem, judge_of, precision, expected, told
 ):
-    config = msgspec.structs.replace(QUICK, precision=precision)
-    with Session(config, device="cpu") as session:
-        for to in SHORT:
-            program = TextProgram(source=shortened(to), entry="Model")
-            candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-            verdict = session.examine(problem, candidate)
-            if to not in expected:
-                assert verdict.status in ("precision", "incorrect_values"), to
-                continue
-            assert verdict.status == "passed", (to, verdict.findings)
-            said = [one.message for one in verdict.findings if one.rule == "values.precision"]
-            assert len(said) == (to in told), to
-            assert all("`precision = tf32` allows it" in one for one in said)
+    for to in SHORT:
+        program = TextProgram(source=shortened(to), entry="Model")
+        candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+        verdict = judge_of(precision).examine(problem, candidate)
+        if to not in expected:
+            assert verdict.status in ("precision", "incorrect_values"), to
+            continue
+        assert verdict.status == "passed", (to, verdict.findings)
+        said = [one.message for one in verdict.findings if one.rule == "values.precision"]
+        assert len(said) == (to in told), to
+        assert all("`precision = tf32` allows it" in one for one in said)
 
 
 @pytest.mark.starts_verifier
@@ -103,14 +117,12 @@ def test_numbers_are_cut_toward_zero_to_ten_bits():
 
 
 @pytest.mark.starts_verifier
-def test_a_reference_may_return_as_many_outputs_as_it_has_rows(problem):
+def test_a_reference_may_return_as_many_outputs_as_it_has_rows(problem, judge_of):
     source = REFERENCE.replace("self.fc(x))", "self.fc(x)).unbind()")
     program = TextProgram(source=source, entry="Model")
     by_row = msgspec.structs.replace(problem, reference=program)
     for precision in ("strict", "tf32"):
-        config = msgspec.structs.replace(QUICK, precision=precision)
-        with Session(config, device="cpu") as session:
-            same = TextProgram(source=f"{source}\n# again\n", entry="Model")
-            candidate = Candidate(problem_id=by_row.id, program=same, proposer="test")
-            verdict = session.examine(by_row, candidate)
-            assert verdict.status == "passed", verdict.findings
+        same = TextProgram(source=f"{source}\n# again\n", entry="Model")
+        candidate = Candidate(problem_id=by_row.id, program=same, proposer="test")
+        verdict = judge_of(precision).examine(by_row, candidate)
+        assert verdict.status == "passed", verdict.findings

@@ -38,7 +38,7 @@ class Model(torch.nn.Module):
 BUILDS = 'open(made, "w").write("x")'
 
 
-@pytest.fixture(params=["kept", "of the session"])
+@pytest.fixture(params=["kept", pytest.param("of the session", marks=pytest.mark.slow)])
 def template(request, tmp_path):
     command = ["-c", BOOTSTRAP, str(SANDBOXED)]
     process, channel = start.start_template(command, 1, "cpu")

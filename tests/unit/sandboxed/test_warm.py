@@ -49,6 +49,20 @@ def test_a_module_that_asks_when_it_is_imported(driver, monkeypatch, tmp_path):
     assert server.sys.modules.pop(name).COUNT == 1
 
 
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [("lib/site-packages", True), ("lib/dist-packages", True), ("checkout", False)],
+)
+def test_packages_are_installed_wherever_they_are_and_a_checkout_is_not(
+    monkeypatch, tmp_path, folder, expected
+):
+    place = tmp_path / folder
+    place.mkdir(parents=True)
+    (place / "found_by_its_path.py").write_text("")
+    monkeypatch.syspath_prepend(place)
+    assert server.is_installed("found_by_its_path") is expected
+
+
 SEES = """
 import sys
 from torch import nn

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.groups import group_of
 from tests.selection import chosen, drawn
+from tests.test_attacks import groups
 
 ROOT = Path(__file__).parents[3]
 NAMES = [f"attack {number}" for number in range(20)]
@@ -34,6 +36,18 @@ def test_a_draw_is_the_commit_or_what_is_named():
     assert chosen("all") is None
     assert chosen("7") == "7"
     assert chosen("commit") == chosen("commit") not in ("", "commit")
+
+
+def test_a_file_is_run_by_one_process_and_programs_by_several():
+    programs = groups()
+    assert len(set(programs.values())) > 6
+    assert group_of("tests/a.py::test_b[1-x]", programs) == "tests/a.py"
+    assert group_of("tests/a.py::test_c", programs) == "tests/a.py"
+    found = {
+        group_of(f"tests/test_attacks.py::{test}[no_gradient]", programs)
+        for test in ("test_an_attack_is_named", "test_an_attack_that_is_no_error_gains_nothing")
+    }
+    assert found == {f"tests/test_attacks.py {programs['no_gradient']}"}
 
 
 CLOCK = """
