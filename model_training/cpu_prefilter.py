@@ -131,7 +131,8 @@ class CpuPrefilter:
         config: TrialConfig,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
-        """
+        """Store the arguments.
+
         Args:
             config: The judges' settings.
             go_on: Called between candidates; what it raises ends the prefilter.

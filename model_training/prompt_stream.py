@@ -71,7 +71,8 @@ class Stream:
         config: StreamConfig,
         policy: str = POLICY,
     ) -> None:
-        """
+        """Store the arguments.
+
         Args:
             policy: Name of the weights in the archive (`EnvironmentConfig.proposer`).
         """

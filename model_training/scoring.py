@@ -61,7 +61,8 @@ class Scorer:
         prefilter: CpuPrefilter | None = None,
         homes: MutableMapping[str, int] | None = None,
     ) -> None:
-        """
+        """Store the arguments.
+
         Args:
             policy: Hash of the judges' settings.
             places: The device of each judge, `cuda:0`; those without one have one each.

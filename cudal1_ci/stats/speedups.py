@@ -282,9 +282,11 @@ def is_negligible(problem: Problem, min_share: float) -> bool:
 
 
 def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
-    """Index of the proposal worth showing, None when there is none: passed, slower on no workload,
-    a gain on one at least, and then the highest mean lower bound, weighted by the share of the
-    traced time where it is known."""
+    """Return the index of the best proposal; None where there is none.
+
+    A proposal passed, is slower on no workload and a gain on at least one. The best has the highest
+    mean lower bound, weighted by the share of the traced time where it is known.
+    """
     weights = {w.name: w.share for w in workloads if w.share}
     ranked = []
     for index, evaluation in enumerate(evaluations):

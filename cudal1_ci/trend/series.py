@@ -42,7 +42,7 @@ class Commits:
     places: dict[str, int] = field(default_factory=dict)
 
     def place(self, sha: str | None) -> int | None:
-        """Index into `all`, None for one that was not measured."""
+        """Return the index of a commit in `all`; None for one that was not measured."""
         return None if sha is None else self.places.get(sha)
 
 
