@@ -22,7 +22,7 @@ class CudaL1Error(Exception):
 
 
 class ConfigError(CudaL1Error):
-    """A value in a file, the environment or a flag: names the file, the key and the mend."""
+    """A value in a file, the environment or a flag: names the file, the key and the fix."""
 
     exit_code = 2
 
