@@ -74,7 +74,8 @@ def table(document: dict[str, Any]) -> list[str]:
     lines += [
         "",
         f"{num} of {len(logs)} modules have a proposal; the geometric mean over all is "
-        f"{mean:.2f}x, where a module without one counts 1. One {document['device']['name']}, shared by "
+        f"{mean:.2f}x, where a module without one counts 1. One {document['device']['name']}, "
+        "shared by "
         f"{document['shared_by']} verifiers of which one times at once; "
         f"{document['elapsed_s'] / 60:.0f} minutes, {document['date'][:10]}, commit "
         f"`{document['commit']}`: `{document['command']}`.",
