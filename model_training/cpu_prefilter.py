@@ -131,12 +131,7 @@ class CpuPrefilter:
         config: TrialConfig,
         go_on: Callable[[], None] = lambda: None,
     ) -> None:
-        """Store the arguments.
-
-        Args:
-            config: The judges' settings.
-            go_on: Called between candidates; what it raises ends the prefilter.
-        """
+        """Call `go_on` between candidates; what it raises ends the prefilter."""
         if not judges:
             raise ValueError("expected a judge")
         self.judges, self.archive, self.go_on = judges, archive, go_on

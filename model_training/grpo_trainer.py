@@ -46,12 +46,9 @@ PLACE_HOLDER = "prompt"
 
 
 def train(loop: StepLoop, checkpoint: Path | None = None) -> tuple[int, str | None]:
-    """Train up to the last step, or while there is time, and leave a checkpoint.
-
-    Returns:
-        The number of steps, those before the checkpoint among them, and why it stopped before the
-        last one.
-    """
+    """Train up to the last step, or while there is time, and leave a checkpoint. Returns: The
+    number of steps, those before the checkpoint among them, and why it stopped before the last
+    one."""
     if loop.num_done >= loop.config.num_steps:
         return loop.num_done, None
     original = loop.policy.base.__dict__.get("forward")

@@ -71,11 +71,7 @@ class Stream:
         config: StreamConfig,
         policy: str = POLICY,
     ) -> None:
-        """Store the arguments.
-
-        Args:
-            policy: Name of the weights in the archive (`EnvironmentConfig.proposer`).
-        """
+        """Name the `policy` as the archive does (`EnvironmentConfig.proposer`)."""
         if not tasks:
             raise ValueError("expected tasks to ask about")
         self._own = {REFERENCE, policy}

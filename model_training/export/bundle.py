@@ -201,8 +201,6 @@ PATH = click.Path(path_type=Path)
     help="When the training ended.",
 )
 def bundle_command(date: datetime.datetime, **given: Any) -> None:
-    """Put an adapter into the package, with its record.
-
-    RUN is the folder of the run that trained it.
-    """
+    """Put an adapter into the package, with its record. RUN is the folder of the run that trained
+    it."""
     click.echo(bundle(BundleConfig(date=date.date(), **given)))

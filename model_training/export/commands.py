@@ -34,8 +34,6 @@ def adapter_command(checkpoint: Path, output: Path, base_id: str | None, limit: 
 @click.argument("adapter", type=PATH)
 @click.option("--output", required=True, type=PATH, help="Folder to write.")
 def merge_command(base: Path, adapter: Path, output: Path) -> None:
-    """Write the weights of BASE with ADAPTER in them, in bf16.
-
-    A folder that transformers and vLLM load, with the tokenizer.
-    """
+    """Write the weights of BASE with ADAPTER in them, in bf16. A folder that transformers and vLLM
+    load, with the tokenizer."""
     click.echo(merge(base, adapter, output))
