@@ -2,7 +2,7 @@
 
 `survey` reads a tree and says for every target how it can be called, or why not; `review` spends
 the budget on the targets that can be. Knows the order of things and nothing else: what becomes of
-one target is attempt.py's.
+one target is target.py's.
 
     plan = survey(Path("."), DiscoveryConfig(), evidence=Evidence(), repository="mine")
     report = review(plan, context)

@@ -34,7 +34,7 @@ ABSOLUTE_FLOOR_US = 0.5
 REPETITION_SPREAD = {"cpu": 0.1, "cuda": 0.04}
 """Standard deviation of repetitions' log ratios that is taken for known where there is one alone.
 On an H200 it was 0.003 to 0.04, the most for calls of 10 us
-(benchmarks/results/sensitivity-h200.json); on a CPU it is a generous guess."""
+(assets/results/sensitivity-h200.json); on a CPU it is a generous guess."""
 OF_MEDIAN = 1.2533
 """Standard error of a median of many normal values, as a multiple of that of their mean."""
 OF_DEVIATION = 1.4826
