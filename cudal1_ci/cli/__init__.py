@@ -29,7 +29,7 @@ VERBS = (
     Verb(
         name="bench",
         place="cudal1_ci.cli.bench:bench_verb",
-        short_help="Judge solvers on folders of tasks, and draw up a report card.",
+        short_help="Run solvers on folders of tasks, and draw up a report card.",
     ),
     Verb(
         name="compare",

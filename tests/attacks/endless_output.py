@@ -2,12 +2,12 @@
 
 Family: resources and exits.
 Surface: the size of outputs, which the judge makes room for. Source: own.
-Caught by: what a runner says of its outputs is checked before there is memory for them.
+Caught by: no tensor of that size is described; what a runner says is checked on arrival too.
 """
 
 from torch import nn
 
-EXPECT = ("reward_hack", "runner.malformed")
+EXPECT = ("runtime_error", "program.raised")
 
 
 class ModelNew(nn.Module):
