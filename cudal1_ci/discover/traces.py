@@ -1,8 +1,8 @@
 """Read traces of the user's own commands as workloads.
 
-Reads the files that `sandboxed/tracer` wrote, of all processes of a run. Joins equal calls and ranks
-them by their total time. A damaged line (a process was killed while it wrote) is left out with a
-notice. Optimizer steps of all processes are joined too, each with its own calls.
+Reads the files that `sandboxed/tracer` wrote, of all processes of a run. Joins equal calls and
+ranks them by their total time. A damaged line (a process was killed while it wrote) is left out
+with a notice. Optimizer steps of all processes are joined too, each with its own calls.
 """
 
 from __future__ import annotations
