@@ -186,7 +186,8 @@ def form_of_answers(request: Any, others: tuple[Any, ...]) -> Form[Any]:
         origin = typing.get_origin(base)
         if isinstance(origin, type) and issubclass(origin, Asks):
             (reply,) = typing.get_args(base)
-            return Form(typing.Union[(reply, *others)] if others else reply)
+            every = (reply, *others)
+            return Form(typing.Union[every] if others else reply)  # noqa: UP007 (no `|` of a tuple)
     raise TypeError(f"{request.__name__} says of no reply that it asks for it")
 
 
