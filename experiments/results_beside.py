@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cudal1_ci.propose.wrappers.strategy import launches_its_own
 from cudal1_ci.render.wording import count_text, ratio_text
 from cudal1_ci.report_card.columns import BEST, OWN, PUBLISHED
 from cudal1_ci.report_card.roof import unmoved
 from cudal1_ci.report_card.shape import TaskDocument
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.table import number
-from cudal1_ci.report_card.worth import Worth, launches_its_own, own_worth, worth
+from cudal1_ci.report_card.worth import Worth, own_worth, worth
 
 LEVEL = 1.02
 """Within this factor two speedups are called level: what the verifier calls a gain is beyond it."""

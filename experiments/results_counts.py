@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cudal1_ci.propose.wrappers.strategy import launches_its_own
 from cudal1_ci.records import Measurement
 from cudal1_ci.report_card.card import counted, machines
 from cudal1_ci.report_card.columns import BEST, OWN, PUBLISHED
@@ -23,7 +24,7 @@ from cudal1_ci.report_card.reading import read_run
 from cudal1_ci.report_card.shape import TaskDocument, TrialDocument
 from cudal1_ci.report_card.summary import ABOVE
 from cudal1_ci.report_card.worth import gains as gains_of
-from cudal1_ci.report_card.worth import launches_its_own, worth
+from cudal1_ci.report_card.worth import worth
 from cudal1_ci.stats.speedups import MANY, REPETITION_SPREAD, geometric_mean, t_quantile
 
 AS_LAID_OUT = "compile-as-laid-out"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cudal1_ci.propose.wrappers.strategy import launches_its_own
 from cudal1_ci.report_card.columns import BEST, OWN
 from cudal1_ci.report_card.shape import Policy, RowDocument, RunDocument, TaskDocument
 from cudal1_ci.report_card.summary import (
@@ -21,7 +22,7 @@ from cudal1_ci.report_card.summary import (
     median,
     quantile,
 )
-from cudal1_ci.report_card.worth import gains, launches_its_own, worth
+from cudal1_ci.report_card.worth import gains, worth
 
 ALL = "all"
 

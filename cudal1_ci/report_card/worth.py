@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.records import Kernel, Measurement
+from cudal1_ci.records import Measurement
 from cudal1_ci.report_card.columns import BEST, OWN
 from cudal1_ci.report_card.shape import Policy, ResultDocument, TaskDocument, TrialDocument
 from cudal1_ci.stats import speedups
@@ -94,13 +94,6 @@ def is_faster(measured: Measurement) -> bool:
     if reference_us * (1 - 1 / low) <= speedups.ABSOLUTE_FLOOR_US:
         return False
     return measured.control_spread is None or low > 1 + measured.control_spread
-
-
-def launches_its_own(kernels: Sequence[Kernel]) -> bool | None:
-    """Return whether a program launches its own kernel, by what a call showed; None where no call
-    was profiled, because the program has no kernel.
-    """
-    return any(one.is_own for one in kernels) if kernels else None
 
 
 def result_of(task: TaskDocument, solver: str) -> ResultDocument | None:

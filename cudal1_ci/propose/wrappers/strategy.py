@@ -21,7 +21,7 @@ from cudal1_ci.propose.wrappers.table import (
     REDUCE_OVERHEAD,
     WRAPPERS,
 )
-from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.records import Candidate, Evaluation, Kernel, Problem
 from cudal1_ci.stats import speedups
 
 MAX_COMBINATIONS = 4
@@ -205,11 +205,13 @@ def faster(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
         and not any(edit.operator in wrapped for edit in one.candidate.edits)
         and (one.candidate.edits or one.candidate.generation is not None)
         # A maintainer merges no unused kernel; a candidate without it gains too.
-        and launches_its_own(one) is not False
+        and launches_its_own(one.kernels) is not False
     ]
     return sorted(found, key=lambda one: -speedups.score(one))
 
 
-def launches_its_own(evaluation: Evaluation) -> bool | None:
-    """Return whether a program launches a kernel that it contains; None if it contains none."""
-    return any(one.is_own for one in evaluation.kernels) if evaluation.kernels else None
+def launches_its_own(kernels: Sequence[Kernel]) -> bool | None:
+    """Return whether a program launches its own kernel, by what a call showed; None where no call
+    was profiled, because the program has no kernel.
+    """
+    return any(one.is_own for one in kernels) if kernels else None
