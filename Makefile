@@ -49,6 +49,7 @@ lint: venv ## Formatting, lint, types, layers and language
 	$(BIN)/lint-imports
 	$(PY) .ci/words
 	$(PY) .ci/architecture --check
+	$(PY) .ci/rules --check
 
 check: lint test ## All that CI checks: lint, then test
 

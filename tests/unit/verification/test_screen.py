@@ -132,13 +132,6 @@ def test_these_rules_convict_and_no_others():
     } == CONVICTING
 
 
-def test_the_documentation_lists_the_rules_as_they_are():
-    table = (TESTS.parent / "docs" / "static-rules.md").read_text()
-    for name, rule in RULES.items():
-        row = next(line for line in table.splitlines() if f"`{name}`" in line)
-        assert row.rstrip(" |").endswith("yes" if rule.convicts else "no"), name
-
-
 def test_convictions_come_first():
     found = screen(
         TextProgram(

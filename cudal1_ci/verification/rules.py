@@ -1,0 +1,67 @@
+"""List the rules of the verifier: the names that a finding may have, and what each one means.
+
+    MEANING["values.mismatch"]
+
+`.ci/rules` writes docs/rules.md from this list and from the static rules. A test holds the list
+against the names in the code.
+"""
+
+from __future__ import annotations
+
+MEANING = {
+    "gradients.lost": "gradients pass through the reference and not through the candidate",
+    "gradients.unseen": "there was too little memory to see whether gradients pass through",
+    "input.mutated": "an input that the reference leaves alone was changed",
+    "input.values": "an input that the reference changes was changed otherwise",
+    "kernel.decoy": "its own kernels take less than a tenth of the device time",
+    "kernel.missing": "the candidate defines no kernel, and `--require-kernel` wants one",
+    "kernel.unlaunched": "none of the kernels that the candidate defines was launched",
+    "kernel.unseen": "the profiler failed, so nothing is known of kernels",
+    "memory.device": "the device has too little free memory for a verdict",
+    "memory.exhausted": "the candidate ran out of memory",
+    "oracle.absent": "no run in higher precision is there to set the error budget",
+    "output.aliases_input": "an output shares memory with an input",
+    "output.aliases_state": "an output shares memory with a parameter or buffer",
+    "output.device": "an output is on another device than the reference's",
+    "output.dtype": "an output has another dtype than the reference's",
+    "output.overlaps": "elements of an output share memory with each other",
+    "output.returned_again": "an output is memory that an earlier call returned",
+    "output.shape": "an output has another shape than the reference's",
+    "output.structure": "the outputs are nested otherwise than the reference's",
+    "output.type": "an output is no plain tensor",
+    "precision.unknown": "what the chosen precision allows could not be found out",
+    "program.compile": "the program does not compile",
+    "program.import": "the program cannot be imported",
+    "program.raised": "the program raised an exception",
+    "reference.constant": "the reference's output does not depend on its inputs",
+    "reference.died": "the reference's process died",
+    "reference.dtype": "the reference returns a dtype that cannot be compared",
+    "reference.dynamic_shape": "the length of the reference's output depends on values",
+    "reference.no_tensor": "the reference returns no tensor",
+    "reference.nondeterministic": "two processes get different outputs from the reference",
+    "reference.raised": "the reference raised an exception",
+    "reference.timeout": "the reference took longer than the limit",
+    "reference.unordered": "the reference works outside of the caller's stream",
+    "runner.died": "the candidate's process died",
+    "runner.malformed": "the candidate's process sent an answer of the wrong form",
+    "runner.timeout": "the candidate took longer than the limit",
+    "shape.specialized": "wrong, or an error, on fewer rows than the workload has",
+    "state.baked": "weights that were loaded later have no effect",
+    "state.flags": "flags of torch's libraries were changed",
+    "state.global": "settings of the process or functions of torch were changed",
+    "state.keys": "the state_dict has other keys or shapes than the reference's",
+    "state.mutated": "a parameter or buffer that the reference leaves alone was changed",
+    "state.rng": "random numbers are drawn otherwise than by the reference",
+    "state.timed": "state or gradients after a timed round differ from the reference's",
+    "state.values": "a parameter or buffer has other values after the call",
+    "timing.disturbed": "heat, clocks or other processes changed the measurement",
+    "timing.noisy": "the reference against itself varies too much for a verdict",
+    "timing.reconciliation": "the call took longer than its process claims",
+    "trials.few": "there was time or memory for fewer sets of inputs than usual",
+    "values.mismatch": "outputs are off by more than the error budget",
+    "values.precision": "outputs are off by a loss of precision",
+    "values.timed": "outputs of a timed call are wrong",
+    "values.unordered": "outputs are wrong where a call is queued between other work on its stream",
+    "workload.left_out": "a workload was not measured",
+    "workload.weak": "this workload's check would accept a wrong answer",
+}
