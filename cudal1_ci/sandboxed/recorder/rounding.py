@@ -49,11 +49,11 @@ class Kind:
         return Kind(rounds(func), sums(func), func._schema.is_mutable, name_of(func) in CASTS)
 
 
-class RandomRounding(TorchDispatchMode):
+class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Round up or down by the signs that a seed draws."""
 
     def __init__(self, seed: int):
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.rng = random.Random(seed)
         self.kinds: dict[Any, Kind] = {}
         self.signs: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
@@ -71,8 +71,10 @@ class RandomRounding(TorchDispatchMode):
         kind = self.kinds.get(func)
         if kind is None:
             kind = self.kinds[func] = Kind.of(func)
-        if not kind.rounds or (kind.is_cast and not shortens(func, args, kwargs)):
+        if not kind.rounds:
             return func(*args, **kwargs)
+        if kind.is_cast:
+            return self.cast(func, args, kwargs)
         written = written_by(func, args, kwargs) if kind.writes else []
         before = [one.clone() for one in written]
         if kind.sums and not written:
@@ -84,6 +86,15 @@ class RandomRounding(TorchDispatchMode):
         for one in [result] if isinstance(result, torch.Tensor) else tree_leaves(result):
             if id(one) not in places and is_rounded(one):
                 self.move(one)
+        return result
+
+    def cast(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Cast, and move what the new dtype does not hold."""
+        source = args[1] if name_of(func) == "copy" else args[0]
+        result = func(*args, **kwargs)
+        if is_rounded(source) and is_rounded(result):
+            is_held = result.to(source.dtype) == source
+            self.move(result, torch.where(is_held, result, torch.nan))
         return result
 
     def moved(self, value: Any) -> Any:
@@ -153,8 +164,9 @@ def chunks(
     if flat is None or (before is not None and before.stride() != tensor.stride()):
         yield tensor, before
         return
-    pieces = flat.split(size)
-    yield from zip(pieces, [None] * len(pieces) if old is None else old.split(size), strict=True)
+    pieces = torch.split(flat, size)
+    earlier = [None] * len(pieces) if old is None else torch.split(old, size)
+    yield from zip(pieces, earlier, strict=True)
 
 
 def in_order(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -172,12 +184,3 @@ def written_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[t
     marks = [(one.alias_info, value) for one, value in given]
     written = [value for mark, value in marks if mark is not None and mark.is_write]
     return [one for one in tree_leaves(written) if is_rounded(one)]
-
-
-def shortens(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Return whether a cast goes to a dtype with fewer digits."""
-    source = args[1] if name_of(func) == "copy" else args[0]
-    target = args[0].dtype if name_of(func) == "copy" else kwargs.get("dtype")
-    if not is_rounded(source) or target is None or not target.is_floating_point:
-        return False
-    return bool(torch.finfo(target).eps > torch.finfo(source.dtype).eps)

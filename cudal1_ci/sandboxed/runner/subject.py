@@ -116,7 +116,7 @@ class Subject:
         if request.dtype == "float64":
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:
-                self.module._apply(widened)
+                self.module._apply(widened)  # type: ignore[no-untyped-call]
         imported = self.imported_since(before)
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
         # Objects that exist now are permanent: collections between batches need not visit them

@@ -137,7 +137,7 @@ def deviation(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     dtype = dtype_of(one) if not one.is_complex() else one.dtype
     gap = (one.to(dtype) - other.to(dtype)).abs()
     alike = (one == other) | ((one != one) & (other != other))
-    return torch.where(alike, 0.0, gap.nan_to_num(torch.inf))
+    return torch.where(alike, 0.0, gap.nan_to_num(torch.inf, torch.inf))
 
 
 def widened(
@@ -162,7 +162,8 @@ def widened(
     steady = torch.where(is_jump, 0.0, found)
     multiple = allowance(ours.dtype).error_multiple
     allowed = multiple * torch.maximum(steady, in_windows(steady))
-    allowed = torch.where(is_jump, found, torch.minimum(allowed, most))
+    jumped = torch.where(torch.isfinite(found), found, 0.0)
+    allowed = torch.where(is_jump, jumped, torch.minimum(allowed, most))
     is_beyond = allowed > budget.absolute + budget.relative * truth.abs()
     return replace(budget, local=allowed) if bool(is_beyond.any()) else budget
 
