@@ -66,6 +66,9 @@ def learn_spread(
         spread = twice(lambda _: deviations(case, template, limits, numbers, num_calls))
     except (RunnerFailure, Rejected):
         return
+    # Where something moves, what does not move is exact. Where nothing does, nothing is known.
+    if not any(one is not None and bool(one.any()) for some in spread.values() for one in some):
+        return
     for tolerances in (case.tolerances, case.strict):
         for number, found in spread.items():
             for leaf, budget in enumerate(tolerances[number] if tolerances else ()):
@@ -146,7 +149,7 @@ def widened(
     """Return the budget of an output with what its spread allows beyond it."""
     assert case.expected is not None
     ours = case.expected.outputs[number][leaf]
-    if found is None or case.given is not None or not found.numel() or not bool(found.any()):
+    if found is None or case.given is not None or not found.numel():
         return budget
     if not is_inexact(ours):
         return budget if share_of(found > 0) > MOST_JUMPS else replace(budget, local=found)

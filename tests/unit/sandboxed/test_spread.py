@@ -9,6 +9,7 @@ from cudal1_ci.sandboxed.timing.timed_checks import is_close, timed_tolerances
 from cudal1_ci.sandboxed.verifier import spread as spread_module
 from cudal1_ci.sandboxed.verifier.cases import Rejected
 from cudal1_ci.sandboxed.verifier.correctness import compare_values
+from cudal1_ci.sandboxed.verifier.oracle import report_unknown, settle_tolerances
 from cudal1_ci.sandboxed.verifier.spread import (
     FEW_CALLS,
     MANY_CALLS,
@@ -154,10 +155,19 @@ class Model(nn.Module):
 def test_without_an_oracle_the_spread_is_learned_and_the_budget_is_no_guess(template):
     case = learn(template, ABSENT)
     assert all(None in case.truth(number) for number in range(len(case.trials)))
-    guessed = {name for (name, _), (one,) in zip(case.trials, case.tolerances) if one.is_guessed}
-    assert guessed == {"zeros"}, "where nothing moves nothing is known"
-    (finding,) = [one for one in case.findings if one.rule == "oracle.absent"]
-    assert "`zeros`" in finding.message and "`drawn 0`" not in finding.message
+    assert not any(one.is_guessed for budgets in case.tolerances for one in budgets)
+    assert not any(one.rule == "oracle.absent" for one in case.findings)
+
+
+def test_where_nothing_moves_nothing_is_known(truth, monkeypatch):
+    for moves in (True, False):
+        case, _ = case_with(truth, monkeypatch, torch.full((SIZE,), 1e-9 * moves))
+        case.oracle, case.tolerances = [None] * 4, []
+        settle_tolerances(case)
+        learn_missing(case, None, None)
+        report_unknown(case, "it raised")
+        assert [one.rule for one in case.findings] == ["oracle.absent"] * (not moves)
+        assert all(one.is_guessed is not moves for budgets in case.tolerances for one in budgets)
 
 
 def test_few_calls_are_made_where_there_is_no_oracle(truth, monkeypatch):
