@@ -7,10 +7,12 @@ documents what the verifier believes; wire/runner.py defines the form of an answ
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -64,6 +66,9 @@ from .profiling import profiled
 from .settings import settings
 from .sharing import shares
 from .subject import Subject, describe, plain, seed_all
+
+if TYPE_CHECKING:
+    from ..recorder.rounding import RandomRounding
 
 
 def main(channel: Channel, scratch: Path) -> None:
@@ -127,7 +132,9 @@ class Runner:
             case LetGo():
                 return batches.let_go(request.segments)
             case CallSets():
-                return trials.call(request.sets, request.seeds, request.is_between)
+                return trials.call(
+                    request.sets, request.seeds, request.is_between, request.rounding
+                )
             case Collect():
                 return trials.collect(request.slots, request.segment)
             case Profile():
@@ -168,11 +175,18 @@ class Trials:
         self.subject = subject
 
     def call(
-        self, sets: Sequence[int], seeds: Sequence[int], is_between: bool = False
+        self,
+        sets: Sequence[int],
+        seeds: Sequence[int],
+        is_between: bool = False,
+        rounding: int | None = None,
     ) -> CalledAll:
         """Make calls, keep all outputs and describe them. For a call between other work of the
         caller's stream, that stream writes the inputs and copies the outputs. The host waits for
         neither."""
+        mode: contextlib.AbstractContextManager[object] = (
+            contextlib.nullcontext() if rounding is None else self.rounded(rounding)
+        )
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
         answers = []
@@ -183,7 +197,7 @@ class Trials:
             self.subject.clear_gradients(number)
             if is_between:
                 self.subject.write_inputs_late(number, sizes)
-            with torch.set_grad_enabled(self.subject.train):
+            with torch.set_grad_enabled(self.subject.train), mode:
                 output = self.subject.run(number, seed)
             leaves, structure = flatten(output)
             aliases = tuple(tuple(self.subject.aliases(t, number)) for t in leaves)
@@ -207,6 +221,12 @@ class Trials:
             )
         gc.enable()
         return CalledAll(calls=tuple(answers), flags=settings(self.subject.attributes))
+
+    def rounded(self, seed: int) -> RandomRounding:
+        """Return a mode of random rounding. Only references get this request."""
+        from ..recorder.rounding import RandomRounding  # few runners need it
+
+        return RandomRounding(seed)
 
     def collect(self, slots: Sequence[Sequence[Slot]], segment: str) -> Done:
         """Copy what the last calls returned."""

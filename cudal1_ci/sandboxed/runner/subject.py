@@ -116,7 +116,7 @@ class Subject:
         if request.dtype == "float64":
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:
-                self.module.double()
+                self.module._apply(widened)  # type: ignore[no-untyped-call]
         imported = self.imported_since(before)
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
         # Objects that exist now are permanent: collections between batches need not visit them
@@ -370,6 +370,13 @@ def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         for t in tensors
         if t.requires_grad
     ]
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return floats in float64 and complex numbers in complex128."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:

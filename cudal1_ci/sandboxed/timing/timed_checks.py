@@ -17,7 +17,7 @@ from ..runner.batches import GRADIENT
 from ..verifier.cases import Case, Limits, Rejected
 from ..verifier.compare import Tolerance, tolerance
 from ..verifier.magnitude import pieces, widen
-from ..verifier.near_inputs import Strays, are_jumps, strays_of
+from ..verifier.near_inputs import Strays, are_jumps, each_near, strays_of
 from ..wire.runner import Aftermath, AskLeft, Collect
 from .timed_rounds import Lane, Round
 
@@ -36,9 +36,19 @@ def timed_tolerances(case: Case, count: int) -> list[Tolerance]:
         Tolerance(
             2 * max(budgets[leaf].absolute for budgets in drawn),
             2 * max(budgets[leaf].relative for budgets in drawn),
+            local=twice_the_largest([budgets[leaf].local for budgets in drawn]),
         )
         for leaf in range(count)
     ]
+
+
+def twice_the_largest(found: list[torch.Tensor | None]) -> torch.Tensor | None:
+    """Return twice the allowance of each element where that of some trials is its own; None where
+    none is, or where trials have other shapes."""
+    known = [one for one in found if one is not None]
+    if not known or len({one.shape for one in known}) != 1:
+        return None
+    return 2 * torch.stack(known).amax(0)
 
 
 def check_outputs(
@@ -78,6 +88,8 @@ def off_by(leaf: int, gap: float) -> Rejected:
 
 def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bool:
     """Return whether it is within the budget. Non-finite values must be equally non-finite."""
+    if budget.local is not None:
+        return all(bool(is_near.all()) for is_near in each_near(got, expected, budget))
     if not (got.is_floating_point() or got.is_complex()):
         return torch.equal(got, expected)
     return all(

@@ -116,8 +116,11 @@ class Case:
     state: list[torch.Tensor] = field(default_factory=list)
     trials: list[tuple[str, InputSet]] = field(default_factory=list)
     expected: Answer | None = None
-    oracle: list[list[torch.Tensor]] | None = None
+    oracle: list[list[torch.Tensor] | None] = field(default_factory=list)
+    """Outputs in float64, by trial: None where they are not the truth of the reference's."""
     tolerances: list[list[Tolerance]] = field(default_factory=list)
+    explained: set[int] = field(default_factory=set)
+    """Trials whose budgets include all that rounding may do (spread.py)."""
     precision: str = "strict"
     """Allowance beyond the reference's own precision (precision.py),"""
     strict: list[list[Tolerance]] = field(default_factory=list)
@@ -147,6 +150,12 @@ class Case:
     """Calls wanted in a timed batch, settled at the first repetition,"""
     is_device_bound: bool = False
     """and whether the device is still computing when the reference's last call has returned."""
+
+    def truth(self, number: int) -> Sequence[torch.Tensor | None]:
+        """Return the oracle's outputs of a trial, None for each where there are none."""
+        assert self.expected is not None
+        found = self.oracle[number] if self.oracle else None
+        return [None] * len(self.expected.outputs[number]) if found is None else found
 
     @property
     def leaves_traces(self) -> bool:
@@ -202,13 +211,14 @@ class Case:
         sets: list[InputSet] | None = None,
         before_copy: Callable[[Sequence[Called], int], None] | None = None,
         is_between: bool = False,
+        rounding: int | None = None,
     ) -> Answer:
         """Call a runner on sets of inputs, by default those of the trials.
 
         Sets go to the runner together, all of them unless they are large. It keeps every output
         until the last call was made, then the outputs are copied. `before_copy` gets the outputs'
         descriptions and the number of the first set, before there is memory for them. runner.py
-        explains `is_between`.
+        explains `is_between` and `rounding`.
         """
         leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
@@ -216,7 +226,9 @@ class Case:
         first = 0
         while first < len(sets):
             some = sets[first : first + (self.num_together or 1)]
-            self.answer_some(runner, limits, some, first, answer, dtype, before_copy, is_between)
+            self.answer_some(
+                runner, limits, some, first, answer, dtype, before_copy, is_between, rounding
+            )
             first += len(some)
         if leaves_state and not self.train:  # there it is among the outputs of each call
             answer.state = self.state_after(runner, limits)
@@ -232,6 +244,7 @@ class Case:
         dtype: Wider | None,
         before_copy: Callable[[Sequence[Called], int], None] | None,
         is_between: bool,
+        rounding: int | None,
     ) -> None:
         """Add a runner's answers on some sets, whose first one has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
@@ -239,6 +252,7 @@ class Case:
             sets=tuple(range(len(sets))),
             seeds=tuple(self.seed + 1 + first + i for i in range(len(sets))),
             is_between=is_between,
+            rounding=rounding,
         )
         reply = runner.ask(asked, limits.call_s)
         if len(reply.calls) != len(sets):
@@ -366,6 +380,19 @@ class Case:
         for slot, tensor in zip(slots, tensors, strict=True):
             segment.tensor(slot).copy_(tensor)
         self.accelerator.synchronize()
+
+
+def describe_leaf(case: Case, number: int, leaf: int) -> str:
+    """Return `output 0`, or which gradient or state tensor a compared leaf is."""
+    assert case.expected is not None
+    num_leaves = case.expected.calls[number].num_leaves
+    if leaf < num_leaves:
+        return f"output {leaf}"
+    num_states = len(case.state_slots)
+    num_compared = len(case.expected.outputs[number])
+    if leaf >= num_compared - num_states:
+        return f"state `{case.state_slots[leaf - num_compared + num_states].key}` after the call"
+    return f"gradient {leaf - num_leaves}"
 
 
 def size_of(slots: Sequence[Slot]) -> int:

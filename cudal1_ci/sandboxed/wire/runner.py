@@ -310,12 +310,14 @@ class StateIn(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class CallSets(Asks[CalledAll]):
-    """Call the program on input sets and keep what it returns."""
+    """Call the program on input sets and keep what it returns. With a seed of `rounding` each
+    operation's results are rounded up or down at random."""
 
     op: ClassVar[str] = "call"
     sets: tuple[int, ...]
     seeds: tuple[int, ...]
     is_between: bool = False
+    rounding: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
