@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..memory.layouts import is_ordinary
 from ..memory.segment import slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
@@ -140,7 +141,8 @@ class Batches:
         """
         tensors: list[torch.Tensor] = []
         for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
-            leaves = [output] if type(output) is torch.Tensor else flatten(output)[0]
+            is_one = type(output) is torch.Tensor and is_ordinary(output)
+            leaves = [output] if is_one else flatten(output)[0]
             if self.subject.train:
                 leaves += gradients_of(self.subject.inputs[number])
             for tensor, shape, device in zip(leaves, shapes, self.devices, strict=True):

@@ -158,8 +158,9 @@ class Subject:
         made_by = programs.load_function(program, function, self.scratch)
         for seed in seeds:
             seed_all(seed)
-            data, tensors = pickle_call(made_by())
-            calls.append(MadeCall(data=data, slots=tuple(slot_of(t) for t in tensors)))
+            data, tensors, structure = pickle_call(made_by())
+            slots = tuple(map(slot_of, tensors))
+            calls.append(MadeCall(data=data, slots=slots, structure=tuple(structure)))
             self.kept.append(tensors)
         return MadeCalls(calls=tuple(calls))
 
@@ -202,7 +203,7 @@ class Subject:
         """Return tensors of the state_dict by key."""
         if self.module is None:
             return {}
-        return (
+        return module_state.in_parts(
             module_state.plain_state(self.module)
             if self.is_plain
             else module_state.told_state(self.module)
@@ -225,11 +226,15 @@ class Subject:
         return Done()
 
     def state_in(self, slots: Sequence[StateSlot]) -> Done:
-        """Load the state from the segment `state`."""
+        """Load the state from the segment `state`: in place, and where code of the program's own
+        runs when a checkpoint is loaded, by `load_state_dict` too."""
         state = self.state_tensors()
+        loaded = {slot.key: self.segments["state"].tensor(slot) for slot in slots}
         with torch.no_grad():
-            for slot in slots:
-                state[slot.key].copy_(self.segments["state"].tensor(slot))
+            for key, tensor in loaded.items():
+                state[key].copy_(tensor)
+        if self.module is not None and module_state.has_own_loading(self.module):
+            module_state.load_checkpoint(self.module, loaded)
         return Done()
 
     def prepare(self, sets: Sequence[LaidSet], call: GivenCall) -> Done:
@@ -373,9 +378,7 @@ def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a strided tensor with the values of any kind of tensor."""
-    if tensor.layout != torch.strided:
-        return tensor.detach().to_dense()
+    """Return a strided tensor with the values of one that may be lazily conjugated or negated."""
     if tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg()
     return tensor.detach()

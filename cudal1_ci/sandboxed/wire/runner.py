@@ -71,11 +71,15 @@ class Imported(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class MadeCall:
-    """Arguments that a function of the user's made: a pickle that is passed on unread, and its
-    tensors."""
+    """Arguments that a function of the user's made: a pickle that is passed on unread, its
+    tensors, and the numbers of those that are the structure of others (indices of a sparse one)."""
 
     data: str
     slots: Annotated[tuple[Slot, ...], AtMost(MAX_SLOTS)]
+    structure: Annotated[tuple[Count, ...], AtMost(MAX_SLOTS)]
+
+    def __post_init__(self) -> None:
+        need(all(one < len(self.slots) for one in self.structure), "numbers of slots")
 
 
 @dataclass(frozen=True, kw_only=True)
