@@ -119,6 +119,7 @@ class Runner:
                     request.num_regions,
                     request.seeded,
                     request.gathers_early,
+                    request.bounded,
                 )
             case Aftermath():
                 return batches.aftermath()

@@ -39,7 +39,7 @@ from ..wire.runner import (
 from ..wire.tensors import StateSlot
 from . import module_state, programs
 from .arguments import build_call, flatten, pickle_call
-from .cotangents import drawn_like
+from .cotangents import drawn_like, like
 from .patched_tree import copied, needs_copy
 from .settings import attributes
 
@@ -270,7 +270,7 @@ class Subject:
             given = self.cotangents.get(number) or drawn_like(leaves, seed)
             torch.autograd.backward(
                 [leaves[place] for place in wanted],
-                [given[place].to(leaves[place].device) for place in wanted],
+                [like(given[place], leaves[place]) for place in wanted],
             )
         return output
 

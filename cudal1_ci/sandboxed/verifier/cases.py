@@ -129,6 +129,9 @@ class Case:
     usual: list[float] = field(default_factory=list)
     """The reference's error of every output on inputs that a training workload states."""
     findings: list[Finding] = field(default_factory=list)
+    bounds: dict[int, int] = field(default_factory=dict)
+    """By number: outputs whose shape depends on values, and their most elements
+    (value_shapes.py)."""
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference accepts one, and its answer after those on the
     trials."""

@@ -333,7 +333,8 @@ class Collect(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class LayOut(Asks[Done]):
-    """Set the possible places of the outputs of a batch's calls."""
+    """Set the possible places of the outputs of a batch's calls. The shape of `bounded` outputs
+    depends on values (runner/value_shapes.py)."""
 
     op: ClassVar[str] = "lay_out"
     slots: tuple[tuple[OutputSlot, ...], ...]
@@ -341,6 +342,7 @@ class LayOut(Asks[Done]):
     num_regions: int
     seeded: bool
     gathers_early: bool
+    bounded: tuple[Count, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
