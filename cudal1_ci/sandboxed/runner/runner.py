@@ -54,6 +54,7 @@ from ..wire.runner import (
     StandBy,
     StateIn,
     StateOut,
+    TurnSigns,
     Wake,
 )
 from ..wire.tensors import OutputSlot, Slot
@@ -158,6 +159,8 @@ class Runner:
                 return subject.state_out(request.slots)
             case StateIn():
                 return subject.state_in(request.slots)
+            case TurnSigns():
+                return subject.turn_signs(request.seed)
             case AskCached():
                 return subject.cached()
 

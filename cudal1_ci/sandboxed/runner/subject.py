@@ -13,6 +13,7 @@ import random
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class Subject:
         self.is_plain = False
         """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
+        self.turned: AbstractContextManager[Any] | None = None
+        """Turns the vectors of decompositions in calls."""
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
         self.modules: set[str] = set()
@@ -261,6 +264,9 @@ class Subject:
         """Make one call on an input set; in train mode forward and backward. The backward pass
         starts from given gradients of the outputs, or from those of the seed."""
         args, kwargs = self.calls[number]
+        if self.turned is not None:
+            with self.turned:
+                return self.program(*args, **kwargs)
         if not self.train:
             return self.program(*args, **kwargs)
         output = self.program(*args, **kwargs)
@@ -273,6 +279,13 @@ class Subject:
                 [like(given[place], leaves[place]) for place in wanted],
             )
         return output
+
+    def turn_signs(self, seed: int | None) -> Done:
+        """Turn the vectors of decompositions around in the calls from now on."""
+        from .sign_flips import SignFlips  # few runners need it
+
+        self.turned = None if seed is None else SignFlips(seed)
+        return Done()
 
     def give_cotangents(self, number: int) -> None:
         """Call it on an input set, and in train mode set the gradients that later calls on it

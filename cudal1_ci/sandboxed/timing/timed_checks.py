@@ -19,6 +19,7 @@ from ..verifier.cases import Case, Limits, Rejected
 from ..verifier.compare import Tolerance, tolerance
 from ..verifier.magnitude import pieces, widen
 from ..verifier.near_inputs import Strays, are_jumps, strays_of
+from ..verifier.signs import aligned
 from ..verifier.value_shapes import most_elements, places_of
 from ..wire.runner import Aftermath, AskLeft, Collect
 from .timed_rounds import Lane, Round
@@ -58,6 +59,10 @@ def check_outputs(
             continue
         if is_close(got, expected, budget):
             continue
+        if reference.signs and leaf in reference.signs:
+            got = aligned_calls(reference, candidate)[leaf]
+            if is_close(got, expected, budget):
+                continue
         gap = max(
             float((widen(one) - widen(other)).abs().nan_to_num(float("inf")).max())
             for one, other in zip(pieces(got), pieces(expected), strict=True)
@@ -69,6 +74,14 @@ def check_outputs(
         strays[number] = found
     if strays and not are_jumps(strays, nearby, reference.all_calls):
         raise off_by(reference.places[min(strays)][0], largest)
+
+
+def aligned_calls(reference: Lane, candidate: Lane) -> list[torch.Tensor]:
+    """Return all outputs of the candidate's calls with the reference's signs where these are
+    free."""
+    numbers = [one for one, (_, is_shape) in enumerate(reference.places) if not is_shape]
+    ours, theirs = ([lane.all_calls(one) for one in numbers] for lane in (reference, candidate))
+    return aligned(reference.signs, theirs, ours, first=1)
 
 
 def compare_shapes(leaf: int, got: torch.Tensor, expected: torch.Tensor, most: int) -> None:

@@ -28,6 +28,7 @@ from ..verifier.cases import Case, Limits
 from ..verifier.failures import side_by_side
 from ..verifier.inputs import InputSet, Room
 from ..verifier.near_inputs import nudge
+from ..verifier.signs import Vectors
 from ..verifier.value_shapes import places_of, without_rest
 from ..wire.codec import encode
 from ..wire.runner import (
@@ -76,6 +77,8 @@ class Lane:
     """Duration of its last batch."""
     rehearses: bool = False
     """Whether an untimed call comes before each batch."""
+    signs: dict[int, Vectors] | None = None
+    """Outputs that are vectors without a definite sign (verifier/signs.py)."""
     bounds: dict[int, int] = field(default_factory=dict)
     """Outputs whose shape depends on values (verifier/value_shapes.py)."""
 
@@ -202,7 +205,9 @@ def open_lane(
     snapshot = outputs.flat()
     if accelerator.kind != "cpu":
         snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
-    return Lane(name, runner, inputs, outputs, layout, snapshot, bounds=case.bounds)
+    return Lane(
+        name, runner, inputs, outputs, layout, snapshot, signs=case.signs, bounds=case.bounds
+    )
 
 
 def open_lanes(

@@ -323,6 +323,15 @@ class CallSets(Asks[CalledAll]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnSigns(Asks[Done]):
+    """Turn the vectors of decompositions around at random in the calls from now on; without a
+    seed no longer."""
+
+    op: ClassVar[str] = "turn_signs"
+    seed: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collect(Asks[Done]):
     """Copy what was kept of each call to a segment."""
 
@@ -475,6 +484,7 @@ Request = (
     | ListImported
     | StateOut
     | StateIn
+    | TurnSigns
     | AskCached
     | LetGo
     | Profile
