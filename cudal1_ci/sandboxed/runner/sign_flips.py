@@ -49,7 +49,7 @@ def turn_pairs(left: torch.Tensor, right: torch.Tensor, factors: Factors) -> Par
     turned = factors(left, (*left.shape[:-2], count))
     left, right = left.clone(), right.clone()
     left[..., :count] *= turned.unsqueeze(-2)
-    right[..., :count, :] *= turned.conj().unsqueeze(-1)
+    right[..., :count, :] *= turned.conj_physical().unsqueeze(-1)
     return left, right
 
 

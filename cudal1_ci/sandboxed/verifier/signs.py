@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,7 +22,7 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
 from ..wire.runner import TurnSigns
 from .cases import Answer, Case, Limits
-from .compare import LOOSE, Tolerance, difference
+from .compare import LOOSE, Tolerance, allowance, difference, largest_error
 from .magnitude import widen
 from .near_inputs import shaken
 
@@ -82,7 +82,30 @@ def learn(
     ]
     if any(case.trials[number][0].startswith("drawn") for number in numbers):
         return {}, frozenset()
+    for number, leaf in itertools.product(range(len(sets)), found):
+        widen_budget(
+            case,
+            number,
+            leaf,
+            [
+                aligned(found, one.outputs[number], case.expected.outputs[number])[leaf]
+                for one in nearby
+            ],
+        )
     return found, frozenset(numbers)
+
+
+def widen_budget(case: Case, number: int, leaf: int, nearby: Outputs) -> None:
+    """Allow for the conditioning of vectors: they move with nearby inputs, as far as the gap to
+    the next value is small."""
+    assert case.expected is not None
+    expected = case.expected.outputs[number][leaf]
+    moved = max(largest_error(one, expected, case.accelerator.device) for one in nearby)
+    budget = case.tolerances[number][leaf]
+    least = allowance(expected.dtype).error_multiple * moved
+    if case.given is None:
+        absolute = max(budget.absolute, least)
+        case.tolerances[number][leaf] = replace(budget, absolute=absolute)
 
 
 def words_on_signs(case: Case, got: Outputs, expected: Outputs, leaf: int) -> str:
