@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..memory.layouts import is_ordinary
 from ..memory.segment import slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
@@ -18,6 +19,7 @@ from .arguments import flatten
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
 from .subject import Subject, gradients_of, seed_all
+from .value_shapes import fitted, in_rows
 
 GRADIENT = "the gradient"
 WARM_UPS = 2
@@ -39,6 +41,10 @@ class Batches:
         """The places of all outputs of a batch, one call after another."""
         self.shapes: list[list[torch.Size]] = []
         """Shape of each output of each call."""
+        self.bounded: frozenset[int] = frozenset()
+        """Outputs whose shape depends on values, by number,"""
+        self.is_row: list[bool] = []
+        """and which places of a call hold their elements (value_shapes.py)."""
         self.devices: list[torch.device] = []
         """Device of each output of a call when it is returned."""
         self.seeded = False
@@ -59,6 +65,7 @@ class Batches:
         num_regions: int,
         seeded: bool,
         gathers_early: bool,
+        bounded: Sequence[int],
     ) -> Done:
         """Prepare the places for the outputs of the calls of a batch."""
         self.gathers_early = gathers_early
@@ -72,6 +79,9 @@ class Batches:
             for r in range(num_regions)
         ]
         self.shapes = [[torch.Size(s.shape) for s in places] for places in slots]
+        self.bounded = frozenset(bounded)
+        starts = {leaf + number + 1 for number, leaf in enumerate(sorted(bounded))}
+        self.is_row = [number in starts for number in range(len(slots[0]))]
         own = self.subject.device
         types = [slot.device for slot in slots[0]]
         self.devices = [own if own.type == one else torch.device(one) for one in types]
@@ -125,9 +135,12 @@ class Batches:
         """Copy the outputs of the last batch (and in train mode the inputs' gradients) to the
         given places."""
         tensors = self.gather() if self.gathered is None else self.gathered
+        places = self.regions[region]
+        if self.bounded:
+            places, tensors = fitted(places, tensors)
         # One kernel for many small outputs, where a copy of each would cost as much as the call.
         with torch.no_grad():
-            torch._foreach_copy_(self.regions[region], tensors)
+            torch._foreach_copy_(places, tensors)
         self.subject.synchronize()
         return Done()
 
@@ -140,11 +153,14 @@ class Batches:
         """
         tensors: list[torch.Tensor] = []
         for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
-            leaves = [output] if type(output) is torch.Tensor else flatten(output)[0]
+            is_one = type(output) is torch.Tensor and is_ordinary(output)
+            leaves = [output] if is_one else flatten(output)[0]
             if self.subject.train:
                 leaves += gradients_of(self.subject.inputs[number])
-            for tensor, shape, device in zip(leaves, shapes, self.devices, strict=True):
-                if tensor.shape != shape or tensor.device != device:
+            leaves = in_rows(leaves, self.bounded) if self.bounded else leaves
+            places = zip(leaves, shapes, self.devices, self.is_row, strict=True)
+            for tensor, shape, device, is_row in places:
+                if (tensor.shape != shape and not is_row) or tensor.device != device:
                     raise ValueError(
                         f"a timed call returned the shape {list(tensor.shape)} on "
                         f"{tensor.device}, expected {list(shape)} on {device}"

@@ -12,6 +12,10 @@ from typing import Any
 
 import torch
 
+from ..memory.layouts import is_ordinary, parts_of
+
+LOADING = ("load_state_dict", "_load_from_state_dict")
+
 
 def kept(module: torch.nn.Module, name: str) -> Any:
     """Return one of the tables of a module, not a property of its class with that name.
@@ -74,3 +78,40 @@ def is_plain(module: torch.nn.Module) -> bool:
     """Return whether its `state_dict` is only parameters and buffers."""
     told, plain = told_state(module), plain_state(module)
     return list(told) == list(plain) and all(told[key] is plain[key] for key in told)
+
+
+def in_parts(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a state with views of the parts of sparse and quantized tensors in their place."""
+    found = {}
+    for key, tensor in state.items():
+        if is_ordinary(tensor):
+            found[key] = tensor
+        else:
+            found |= {f"{key}.{name}": part for name, part in parts_of(tensor).items()}
+    return found
+
+
+def has_own_loading(module: torch.nn.Module) -> bool:
+    """Return whether code of its own runs when a checkpoint is loaded: hooks, or methods in place
+    of torch's."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
+    return any(
+        kept(one, "_load_state_dict_pre_hooks")
+        or kept(one, "_load_state_dict_post_hooks")
+        or any(name in vars(one) or is_own(getattr(type(one), name)) for name in LOADING)
+        for _, one in members(module)
+    )
+
+
+def is_own(method: Any) -> bool:
+    """Return whether a method is not torch's."""
+    return not str(getattr(method, "__module__", "")).startswith("torch.")
+
+
+def load_checkpoint(module: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Load these tensors, and what else its `state_dict` holds, as a user does. The module may
+    keep what it gets."""
+    held = module.state_dict()
+    held |= {key: tensor.clone() for key, tensor in tensors.items() if key in held}
+    module.load_state_dict(held)

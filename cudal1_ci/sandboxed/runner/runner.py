@@ -56,6 +56,7 @@ from ..wire.runner import (
     StandBy,
     StateIn,
     StateOut,
+    TurnSigns,
     Wake,
 )
 from ..wire.tensors import OutputSlot, Slot
@@ -124,6 +125,7 @@ class Runner:
                     request.num_regions,
                     request.seeded,
                     request.gathers_early,
+                    request.bounded,
                 )
             case Aftermath():
                 return batches.aftermath()
@@ -164,6 +166,8 @@ class Runner:
                 return subject.state_out(request.slots)
             case StateIn():
                 return subject.state_in(request.slots)
+            case TurnSigns():
+                return subject.turn_signs(request.seed)
             case AskCached():
                 return subject.cached()
 

@@ -13,6 +13,7 @@ import random
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from ..wire.runner import (
 from ..wire.tensors import StateSlot
 from . import module_state, programs
 from .arguments import build_call, flatten, pickle_call
-from .cotangents import drawn_like
+from .cotangents import drawn_like, like
 from .patched_tree import copied, needs_copy
 from .settings import attributes
 
@@ -66,6 +67,8 @@ class Subject:
         self.is_plain = False
         """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
+        self.turned: AbstractContextManager[Any] | None = None
+        """Turns the vectors of decompositions in calls."""
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
         self.modules: set[str] = set()
@@ -158,8 +161,9 @@ class Subject:
         made_by = programs.load_function(program, function, self.scratch)
         for seed in seeds:
             seed_all(seed)
-            data, tensors = pickle_call(made_by())
-            calls.append(MadeCall(data=data, slots=tuple(slot_of(t) for t in tensors)))
+            data, tensors, structure = pickle_call(made_by())
+            slots = tuple(map(slot_of, tensors))
+            calls.append(MadeCall(data=data, slots=slots, structure=tuple(structure)))
             self.kept.append(tensors)
         return MadeCalls(calls=tuple(calls))
 
@@ -202,7 +206,7 @@ class Subject:
         """Return tensors of the state_dict by key."""
         if self.module is None:
             return {}
-        return (
+        return module_state.in_parts(
             module_state.plain_state(self.module)
             if self.is_plain
             else module_state.told_state(self.module)
@@ -225,11 +229,15 @@ class Subject:
         return Done()
 
     def state_in(self, slots: Sequence[StateSlot]) -> Done:
-        """Load the state from the segment `state`."""
+        """Load the state from the segment `state`: in place, and where code of the program's own
+        runs when a checkpoint is loaded, by `load_state_dict` too."""
         state = self.state_tensors()
+        loaded = {slot.key: self.segments["state"].tensor(slot) for slot in slots}
         with torch.no_grad():
-            for slot in slots:
-                state[slot.key].copy_(self.segments["state"].tensor(slot))
+            for key, tensor in loaded.items():
+                state[key].copy_(tensor)
+        if self.module is not None and module_state.has_own_loading(self.module):
+            module_state.load_checkpoint(self.module, loaded)
         return Done()
 
     def prepare(self, sets: Sequence[LaidSet], call: GivenCall) -> Done:
@@ -256,6 +264,9 @@ class Subject:
         """Make one call on an input set; in train mode forward and backward. The backward pass
         starts from given gradients of the outputs, or from those of the seed."""
         args, kwargs = self.calls[number]
+        if self.turned is not None:
+            with self.turned:
+                return self.program(*args, **kwargs)
         if not self.train:
             return self.program(*args, **kwargs)
         output = self.program(*args, **kwargs)
@@ -265,9 +276,16 @@ class Subject:
             given = self.cotangents.get(number) or drawn_like(leaves, seed)
             torch.autograd.backward(
                 [leaves[place] for place in wanted],
-                [given[place].to(leaves[place].device) for place in wanted],
+                [like(given[place], leaves[place]) for place in wanted],
             )
         return output
+
+    def turn_signs(self, seed: int | None) -> Done:
+        """Turn the vectors of decompositions around in the calls from now on."""
+        from .sign_flips import SignFlips  # few runners need it
+
+        self.turned = None if seed is None else SignFlips(seed)
+        return Done()
 
     def give_cotangents(self, number: int) -> None:
         """Call it on an input set, and in train mode set the gradients that later calls on it
@@ -380,9 +398,7 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a strided tensor with the values of any kind of tensor."""
-    if tensor.layout != torch.strided:
-        return tensor.detach().to_dense()
+    """Return a strided tensor with the values of one that may be lazily conjugated or negated."""
     if tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg()
     return tensor.detach()

@@ -31,6 +31,7 @@ from ..verifier.compare import Tolerance
 from ..verifier.failures import is_out_of_memory, rejection_of_candidate
 from ..verifier.inputs import InputSet, Room
 from ..verifier.memory_plan import CPU_SHARE, GPU_SHARE, Plan, least_bytes, plan
+from ..verifier.value_shapes import bounded
 from ..wire.programs import Program
 from ..wire.runner import Batch, Called, Exchange
 from ..wire.tensors import OutputSlot
@@ -482,7 +483,7 @@ def timed_slots(case: Case, call: Called) -> Sequence[OutputSlot]:
     """Return slots of what a timed call copies out: outputs and, in train mode, gradients of
     inputs."""
     num_gradients = sum(case.source.grads) if case.train else 0
-    return call.slots[: call.num_leaves + num_gradients]
+    return bounded(call.slots[: call.num_leaves + num_gradients], case.bounds)
 
 
 def room_of(case: Case, sets: Sequence[InputSet]) -> Room:
@@ -491,7 +492,7 @@ def room_of(case: Case, sets: Sequence[InputSet]) -> Room:
     assert case.expected is not None
     call = case.expected.calls[0]
     outputs = call.slots[: call.num_leaves] if case.train else ()
-    return Room(sets, case.source.grads, cotangents=slots_like(outputs))
+    return Room(sets, case.source.grads, cotangents=slots_like(outputs, case.bounds))
 
 
 def choose_num_calls(

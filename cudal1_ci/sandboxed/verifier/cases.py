@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -37,6 +38,9 @@ from ..wire.verifier import Limits as Limits
 from .compare import Difference, Tolerance, difference, tolerance
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan, num_together
+
+if TYPE_CHECKING:
+    from .signs import Vectors
 
 
 class Rejected(Exception):
@@ -132,6 +136,14 @@ class Case:
     usual: list[float] = field(default_factory=list)
     """The reference's error of every output on inputs that a training workload states."""
     findings: list[Finding] = field(default_factory=list)
+    bounds: dict[int, int] = field(default_factory=dict)
+    """By number: outputs whose shape depends on values, and their most elements
+    (value_shapes.py)."""
+    signs: dict[int, Vectors] | None = None
+    """By number: outputs that are vectors without a definite sign; None before a candidate was
+    off (signs.py)."""
+    unsettled: frozenset[int] = frozenset()
+    """Trials whose vectors are not definite."""
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference accepts one, and its answer after those on the
     trials."""

@@ -26,6 +26,7 @@ from .failures import rejection_of_candidate
 from .gradient_flow import compare_reach
 from .inputs import each_same_bits, same_bits
 from .output_aliasing import compare_memory
+from .signs import aligned, learn_signs, words_on_signs
 from .spread import MOST_JUMPS, explain
 from .stream_order import compare_order
 
@@ -68,9 +69,7 @@ def examine(
                 runner, limits, before_copy=lambda calls, at: compare_form(case, calls, at)
             )
             compare_mutations(case, answer)
-            max_abs, max_rel = compare_values(
-                case, answer, lambda number: explain(case, template, limits, number)
-            )
+            max_abs, max_rel = compare_equivalent(case, template, answer, limits)
             compare_memory(case, answer)
             findings = compare_settings(case, answer, is_patch=isinstance(program, TreeProgram))
             findings += less_precise(case, answer)
@@ -104,12 +103,14 @@ def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> Non
     case.load_state(runner, state, limits)
     got = case.answer(runner, limits, sets=[case.trials[0][1]])
     worst = worst_difference(case, expected, got)
-    if worst is not None and worst.excess > 1:
+    if worst is None or worst.excess > 1:
+        how = "has another form" if worst is None else f"is off by {worst.max_abs:.3g}"
         message = (
-            f"the output is off by {worst.max_abs:.3g} when other weights are loaded after the "
-            "first calls: it goes on with the old ones, or does without some"
+            f"the output {how} when other weights are loaded after the first calls: it continues "
+            "with the old ones, or does without some"
         )
-        raise Rejected("incorrect_values", "state.baked", message, max_abs_error=worst.max_abs)
+        most = None if worst is None else worst.max_abs
+        raise Rejected("incorrect_values", "state.baked", message, max_abs_error=most)
 
 
 def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | None:
@@ -118,6 +119,7 @@ def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | 
     ours, theirs = expected.outputs[0], got.outputs[0]
     if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
         return None
+    theirs = aligned(case.signs, theirs, ours)
     return max(case.differences(theirs, ours), key=lambda one: one.excess)
 
 
@@ -252,6 +254,7 @@ def compare_values(
     """Compare every output of every trial with its budget. Return the largest absolute and
     relative error. Where rounding may be why an output is off, `explain` learns what rounding may
     do on that trial's inputs, and returns whether that was not known."""
+    assert case.expected is not None
     differences = differences_of(case, answer, case.tolerances)
     found, number, leaf = max(differences, key=lambda one: one[0].excess)
     if found.excess <= 1:
@@ -269,11 +272,29 @@ def compare_values(
     raise Rejected(
         status,
         rule,
-        off_by(case, found, number, leaf),
+        off_by(case, found, number, leaf)
+        + words_on_signs(case, answer.outputs[number], case.expected.outputs[number], leaf),
         evidence=None if found.is_loose else share_of(found, answer.outputs[number][leaf].numel()),
         max_abs_error=found.max_abs,
         max_rel_error=found.max_rel,
     )
+
+
+def compare_equivalent(
+    case: Case, template: Template, answer: Answer, limits: Limits
+) -> tuple[float, float]:
+    """Compare as `compare_values` does. Where a candidate is off, learn whether the signs of the
+    output are free (signs.py), and compare again. Raises Rejected."""
+
+    def explained(number: int) -> bool:
+        return explain(case, template, limits, number)
+
+    try:
+        return compare_values(case, answer, explained)
+    except Rejected:
+        if case.signs is not None or not learn_signs(case, template, limits):
+            raise
+    return compare_values(case, answer, explained)
 
 
 def less_precise(case: Case, answer: Answer) -> list[Finding]:
@@ -294,10 +315,12 @@ Place = tuple[Difference, int, int]
 
 def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]) -> list[Place]:
     """Return the difference of every output of every trial."""
+    assert case.expected is not None
     return [
         (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
         for number, outputs in enumerate(answer.outputs)
-        for leaf, output in enumerate(outputs)
+        if number not in case.unsettled
+        for leaf, output in enumerate(aligned(case.signs, outputs, case.expected.outputs[number]))
     ]
 
 

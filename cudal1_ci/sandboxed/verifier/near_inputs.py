@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from .compare import SHORT_EPS, Tolerance
-from .magnitude import pieces, widen
+from .inputs import InputSet
+from .magnitude import pieces, root_mean_square, widen
 
 MOST_NEARBY = 16
 """Batches of the reference on nearby inputs. Each is on the other side of a jump one time in
@@ -28,6 +29,8 @@ three or more, where a candidate is."""
 NEARBY_EPS = 8.0
 """Distance between inputs (standard deviation), in units of their last place: as much as a sum
 of some hundred products in another order, and an eighth of what an output may be off."""
+SHAKEN_EPS = 2.0
+"""The same, in units of the last place of the element or of a usual one, whatever is larger."""
 MOST_ELEMENTS = 2**22
 """Most elements that are checked. Behind a normalization one jump moves all of a call's
 elements. No more than a few calls of a batch have one."""
@@ -111,6 +114,22 @@ def are_jumps(
         if all(some.are_explained for some in strays.values()):
             return True
     return False
+
+
+def shaken(one: InputSet, generator: torch.Generator) -> InputSet:
+    """Return a set whose floats differ by rounding, zeros and equal numbers among them too."""
+    return replace(one, tensors=[shake(tensor, generator) for tensor in one.tensors])
+
+
+def shake(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return numbers that differ by rounding of numbers as large as the tensor's."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor.clone()
+    values = widen(tensor)
+    noise = torch.randn(tensor.shape, generator=generator, device=tensor.device)
+    sizes = values.abs().clamp_min(root_mean_square(tensor) or 1.0)
+    changed = values + SHAKEN_EPS * torch.finfo(tensor.dtype).eps * sizes * noise
+    return torch.empty_like(tensor).copy_(changed)
 
 
 def nudge(tensor: torch.Tensor, generator: torch.Generator, *, is_rigid: bool) -> None:

@@ -71,11 +71,15 @@ class Imported(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class MadeCall:
-    """Arguments that a function of the user's made: a pickle that is passed on unread, and its
-    tensors."""
+    """Arguments that a function of the user's made: a pickle that is passed on unread, its
+    tensors, and the numbers of those that are the structure of others (indices of a sparse one)."""
 
     data: str
     slots: Annotated[tuple[Slot, ...], AtMost(MAX_SLOTS)]
+    structure: Annotated[tuple[Count, ...], AtMost(MAX_SLOTS)]
+
+    def __post_init__(self) -> None:
+        need(all(one < len(self.slots) for one in self.structure), "numbers of slots")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,6 +325,15 @@ class CallSets(Asks[CalledAll]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnSigns(Asks[Done]):
+    """Turn the vectors of decompositions around at random in the calls from now on; without a
+    seed no longer."""
+
+    op: ClassVar[str] = "turn_signs"
+    seed: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Collect(Asks[Done]):
     """Copy what was kept of each call to a segment."""
 
@@ -331,7 +344,8 @@ class Collect(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class LayOut(Asks[Done]):
-    """Set the possible places of the outputs of a batch's calls."""
+    """Set the possible places of the outputs of a batch's calls. The shape of `bounded` outputs
+    depends on values (runner/value_shapes.py)."""
 
     op: ClassVar[str] = "lay_out"
     slots: tuple[tuple[OutputSlot, ...], ...]
@@ -339,6 +353,7 @@ class LayOut(Asks[Done]):
     num_regions: int
     seeded: bool
     gathers_early: bool
+    bounded: tuple[Count, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -471,6 +486,7 @@ Request = (
     | ListImported
     | StateOut
     | StateIn
+    | TurnSigns
     | AskCached
     | LetGo
     | Profile

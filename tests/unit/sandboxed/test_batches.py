@@ -32,7 +32,14 @@ def batches(request):
     )
     made = Batches(subject)
     slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))
-    made.lay_out([[slot]], step_bytes=64, num_regions=2, seeded=False, gathers_early=request.param)
+    made.lay_out(
+        [[slot]],
+        step_bytes=64,
+        num_regions=2,
+        seeded=False,
+        gathers_early=request.param,
+        bounded=(),
+    )
     made.arrange([0])
     return made
 

@@ -88,6 +88,8 @@ def an_example(kind: type, rng: random.Random, depth: int = 4) -> Any:
     if "stride" in found and "dtype" in found:
         shape = found["shape"]
         found |= {name: shape for name in ("stride", "own_stride") if name in found}
+    if kind is runner.MadeCall:
+        found["structure"] = tuple(range(len(found["slots"])))
     if kind is runner.Remains:
         found["names"] = tuple(f"name {i}" for i in range(len(found["slots"])))
     return kind(**found)
@@ -153,7 +155,7 @@ GOOD = {
         "imported": ["numpy"],
     },
     runner.ListImported: {"names": ["numpy"]},
-    runner.MakeCalls: {"calls": [{"data": "gASV", "slots": [SLOT]}]},
+    runner.MakeCalls: {"calls": [{"data": "gASV", "slots": [SLOT], "structure": [0]}]},
     runner.CallSets: {"calls": [CALL], "flags": FLAGS},
     runner.Batch: CLAIM,
     runner.Exchange: {**CLAIM, "claim_us": 0},
@@ -185,6 +187,11 @@ BAD = [
     (runner.CountDemand, {"demand": {**DEMAND, "convolution_flops": 2**63}}, "convolution_flops"),
     (runner.CountDemand, {"demand": {**DEMAND, "dtype": "f" * 600}}, "demand.dtype"),
     (runner.CountDemand, {"demand": {"num_bytes": 12}}, "demand.convolution_flops"),
+    (
+        runner.MakeCalls,
+        {"calls": [{"data": "", "slots": [SLOT], "structure": [1]}]},
+        "calls[0]",
+    ),
     (runner.CallSets, {"calls": []}, "flags"),
     (runner.CallSets, {"calls": [], "flags": without(FLAGS, "trace")}, "flags.trace"),
     (runner.CallSets, {"calls": [], "flags": FLAGS | {"trace": [True]}}, "flags.trace"),
