@@ -15,9 +15,10 @@ from ..memory.segment import slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
 from .arguments import flatten
+from .exact_types import is_lazy, need_exact
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
-from .subject import Subject, gradients_of, seed_all
+from .subject import Subject, forget, gradients_of, overlaps, seed_all
 
 GRADIENT = "the gradient"
 WARM_UPS = 2
@@ -102,22 +103,20 @@ class Batches:
         verifier's clock."""
         outputs: list[Any] = []
         self.gathered = None
-        gc.disable()
-        try:
-            with torch.set_grad_enabled(self.subject.train):
-                start_s = time.perf_counter()
-                for position, number in enumerate(self.order):
-                    if self.seeded:
-                        seed_all(seed + position)
-                    outputs.append(self.subject.run(number))
-                self.timed = outputs
-                issue_us = (time.perf_counter() - start_s) * 1e6
-                if self.gathers_early:
-                    self.gathered = self.gather()
-                self.subject.synchronize()
-                claim_us = (time.perf_counter() - start_s) * 1e6
-        finally:
-            gc.enable()
+        grads = torch.set_grad_enabled(self.subject.train)
+        with self.subject.without_collections(), grads:
+            start_s = time.perf_counter()
+            for position, number in enumerate(self.order):
+                if self.seeded:
+                    seed_all(seed + position)
+                outputs.append(self.subject.run(number))
+            self.timed = outputs
+            self.subject.read_own_state()
+            issue_us = (time.perf_counter() - start_s) * 1e6
+            if self.gathers_early:
+                self.gathered = self.gather()
+            self.subject.synchronize()
+            claim_us = (time.perf_counter() - start_s) * 1e6
         num_threads = torch.get_num_threads()
         return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
 
@@ -149,9 +148,7 @@ class Batches:
                         f"a timed call returned the shape {list(tensor.shape)} on "
                         f"{tensor.device}, expected {list(shape)} on {device}"
                     )
-                if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-                    raise TypeError(f"a timed call returned a {type(tensor).__name__}")
-                tensors.append(tensor)
+                tensors.append(need_exact(tensor, "an output of a timed call"))
         return tensors
 
     def rehearse(self) -> Done:
@@ -187,15 +184,26 @@ class Batches:
 
     def left(self) -> Left:
         """Return, outside any clock, which outputs of the last batch share memory with an input
-        of their call, and which functions were replaced."""
+        of their call, overlap themselves or are lazy, and what of the process was changed."""
         shared = {
             leaf
             for output, number in zip(self.timed, self.order, strict=True)
             for leaf, tensor in enumerate(flatten(output)[0])
             if self.subject.aliases(tensor, number)
         }
-        replaced = patched(self.subject.attributes)
-        return Left(aliases=tuple(sorted(shared)), patched=tuple(replaced))
+        leaves = [
+            (leaf, tensor)
+            for output in self.timed
+            for leaf, tensor in enumerate(flatten(output)[0])
+            if type(tensor) is torch.Tensor
+        ]
+        return Left(
+            aliases=tuple(sorted(shared)),
+            patched=tuple(patched(self.subject.attributes)),
+            overlapping=tuple(sorted({leaf for leaf, tensor in leaves if overlaps(tensor)})),
+            lazy=tuple(sorted({leaf for leaf, tensor in leaves if is_lazy(tensor)})),
+            process=self.subject.changed_settings(),
+        )
 
     def settle(self) -> Done:
         """Drop outputs and gradients and collect garbage, between batches and outside any clock.
@@ -216,8 +224,7 @@ class Batches:
     def forget_gradients(self) -> None:
         """Drop gradients of inputs and parameters."""
         for views in self.subject.inputs.values():
-            for view in views:
-                view.grad = None
+            forget(views)
         forget_gradients(self.subject.module)
 
     def poison(self) -> None:

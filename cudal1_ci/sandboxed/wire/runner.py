@@ -57,6 +57,8 @@ class Loaded(Answer):
 
     state: Annotated[tuple[StateSlot, ...], AtMost(MAX_SLOTS)]
     imported: tuple[Text, ...]
+    inexact: tuple[Text, ...]
+    """What of its state has a type of the program's own (runner/exact_types.py)."""
 
     def slots_said(self) -> Iterable[Slot]:
         return self.state
@@ -103,6 +105,10 @@ class Called:
     slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
     num_leaves: int
     """Number of slots that were returned."""
+    lazy: tuple[int, ...]
+    """Outputs that leave work to their reader (runner/exact_types.py)."""
+    is_rewritten: bool
+    """Whether a later call put other tensors into a container that it returned."""
 
     def __post_init__(self) -> None:
         need(0 <= self.num_leaves <= len(self.slots), "num_leaves within the slots")
@@ -132,6 +138,9 @@ class Settings:
     threads: tuple[Text, ...]
     environment: tuple[Text, ...]
     silences_warnings: bool
+    process: tuple[tuple[Text, Text, Text], ...]
+    """Settings that changed since the program was imported: the name, and the value before and
+    now (runner/process_settings.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,10 +187,14 @@ class Remains(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Left(Answer):
-    """Outputs of timed calls that share an input's memory, and functions that were replaced."""
+    """Outputs of timed calls that share an input's memory, overlap themselves or leave work to
+    their reader; functions that were replaced, and settings that were changed."""
 
     aliases: tuple[int, ...]
     patched: tuple[Text, ...]
+    overlapping: tuple[int, ...]
+    lazy: tuple[int, ...]
+    process: tuple[tuple[Text, Text, Text], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
