@@ -18,7 +18,7 @@ from .arguments import flatten
 from .exact_types import is_lazy, need_exact
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
-from .subject import Subject, forget, gradients_of, overlaps, seed_all
+from .subject import Subject, forget, gradients_of, overlaps, plain, seed_all
 
 GRADIENT = "the gradient"
 WARM_UPS = 2
@@ -48,6 +48,8 @@ class Batches:
         self.gathers_early = False
         """Gather while the device still computes. It takes host time, and on a GPU none is
         counted then."""
+        self.kept: list[torch.Tensor] = []
+        """Outputs of earlier batches."""
         self.spin_s = 0.0
         """How long the runner waits busily for the next request."""
         self.num_settled = 0
@@ -78,12 +80,12 @@ class Batches:
         self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
         self.num_settled = 0
-        self.order = []
+        self.order, self.kept = [], []
         return Done()
 
     def let_go(self, segments: Sequence[str]) -> Done:
         """Release shared memory and all that was returned; see Subject."""
-        self.timed, self.gathered, self.regions = [], None, [[]]
+        self.timed, self.gathered, self.regions, self.kept = [], None, [[]], []
         return self.subject.let_go(segments)
 
     def arrange(self, sets: Sequence[int]) -> Done:
@@ -126,7 +128,7 @@ class Batches:
         tensors = self.gather() if self.gathered is None else self.gathered
         # One kernel for many small outputs, where a copy of each would cost as much as the call.
         with torch.no_grad():
-            torch._foreach_copy_(self.regions[region], tensors)
+            torch._foreach_copy_(self.regions[region][: len(tensors)], tensors)
         self.subject.synchronize()
         return Done()
 
@@ -138,7 +140,8 @@ class Batches:
             TypeError, ValueError: The outputs do not have the form of the first calls'.
         """
         tensors: list[torch.Tensor] = []
-        for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
+        shapes_of_calls = self.shapes[: len(self.order)]
+        for output, number, shapes in zip(self.timed, self.order, shapes_of_calls, strict=True):
             leaves = [output] if type(output) is torch.Tensor else flatten(output)[0]
             if self.subject.train:
                 leaves += gradients_of(self.subject.inputs[number])
@@ -181,6 +184,18 @@ class Batches:
         names = [f"{GRADIENT} of parameter {i}" for i in range(len(gradients))]
         names += [f"the state `{key}`" for key in state]
         return Remains(names=tuple(names), slots=tuple(slot_of(t) for t in left))
+
+    def keep(self, position: int) -> Done:
+        """Keep the outputs of one call of the last batch for later rounds."""
+        self.kept += flatten(self.timed[position])[0]
+        return Done()
+
+    def kept_outputs(self) -> Remains:
+        """Return the outputs that were kept. The tensors stay here until `collect`."""
+        self.subject.kept, self.kept = [[plain(one) for one in self.kept]], []
+        kept = self.subject.kept[0]
+        names = tuple(f"output {number}" for number in range(len(kept)))
+        return Remains(names=names, slots=tuple(map(slot_of, kept)))
 
     def left(self) -> Left:
         """Return, outside any clock, which outputs of the last batch share memory with an input

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 
-TENSORS = (torch.Tensor, Parameter, UninitializedParameter, UninitializedBuffer)
+EMPTY = (UninitializedParameter, UninitializedBuffer)
+TENSORS = (torch.Tensor, Parameter, *EMPTY)
 TABLES = (dict, OrderedDict)
 SCRIPTS = ("torch.jit._script", "torch.jit._trace")
 """Modules of the classes whose tables are in C++."""
@@ -84,6 +85,8 @@ def inexact_tensor(tensor: torch.Tensor) -> str | None:
     """Return in words why reading a tensor may run code or leave work to the reader, or None."""
     if type(tensor) not in TENSORS:
         return f"a {type(tensor).__name__}"
+    if type(tensor) in EMPTY:
+        return None
     return "a tensor that is computed when it is read" if is_lazy(tensor) else None
 
 

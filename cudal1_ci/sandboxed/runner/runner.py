@@ -22,6 +22,7 @@ from ..wire.runner import (
     Answer,
     Arrange,
     AskCached,
+    AskKept,
     AskLeft,
     Batch,
     Build,
@@ -34,6 +35,7 @@ from ..wire.runner import (
     Deliver,
     Done,
     Exchange,
+    KeepOutputs,
     LayOut,
     LetGo,
     ListImported,
@@ -122,6 +124,10 @@ class Runner:
                 )
             case Aftermath():
                 return batches.aftermath()
+            case KeepOutputs():
+                return batches.keep(request.position)
+            case AskKept():
+                return batches.kept_outputs()
             case AskLeft():
                 return batches.left()
             case LetGo():

@@ -422,6 +422,21 @@ class Aftermath(Asks[Remains]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeepOutputs(Asks[Done]):
+    """Keep the outputs of one call of the last batch."""
+
+    op: ClassVar[str] = "keep"
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskKept(Asks[Remains]):
+    """Report the outputs that were kept, and forget them."""
+
+    op: ClassVar[str] = "kept"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AskLeft(Asks[Left]):
     """Report shared output memory and replaced functions."""
 
@@ -469,6 +484,8 @@ Request = (
     | Arrange
     | AskLeft
     | Aftermath
+    | KeepOutputs
+    | AskKept
     | CallSets
     | Collect
     | Prepare

@@ -167,6 +167,7 @@ GOOD = {
     runner.Exchange: {**CLAIM, "claim_us": 0},
     runner.Aftermath: {"names": ["the state `x`"], "slots": [SLOT]},
     runner.AskLeft: LEFT,
+    runner.AskKept: {"names": ["output 0"], "slots": [SLOT]},
     runner.AskCached: {"num_bytes": 0},
     runner.Profile: {"rows": [ROW]},
     runner.CountDemand: {"demand": DEMAND},
