@@ -16,9 +16,12 @@ from ..memory.segment import place
 from ..runner.batches import GRADIENT
 from ..runner.value_shapes import MOST_DIMENSIONS
 from ..verifier.cases import Case, Limits, Rejected
+from ..verifier.changed_settings import is_refused, process_changes
 from ..verifier.compare import Tolerance, tolerance
+from ..verifier.correctness import shown_changes
 from ..verifier.magnitude import pieces, widen
 from ..verifier.near_inputs import Strays, are_jumps, each_near, strays_of
+from ..verifier.output_aliasing import left_to_the_reader
 from ..verifier.signs import aligned
 from ..verifier.value_shapes import most_elements, places_of
 from ..wire.runner import Aftermath, AskLeft, Collect
@@ -164,6 +167,18 @@ def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
     if shared := sorted(set(theirs.aliases) - set(ours.aliases)):
         message = f"output {shared[0]} of a timed call shares the memory of an input"
         raise Rejected("mutates_input", "output.aliases_input", message)
+    if lazy := sorted(set(theirs.lazy) - set(ours.lazy)):
+        raise left_to_the_reader(lazy[0], "when it is timed")
+    if overlapping := sorted(set(theirs.overlapping) - set(ours.overlapping)):
+        message = (
+            f"several elements of output {overlapping[0]} of a timed call are one place in memory "
+            "(`expand`), while those of separate trials were not"
+        )
+        raise Rejected("reward_hack", "output.overlaps", message)
+    own = process_changes(ours.process, theirs.process)
+    if refused := {name: own[name] for name in own if is_refused(name, is_patch=False)}:
+        message = f"timed calls change settings of the process ({shown_changes(refused)[:1500]})"
+        raise Rejected("reward_hack", "state.global", message)
     if replaced := sorted(set(theirs.patched) - set(ours.patched)):
         message = f"timed calls replace functions of the whole process ({', '.join(replaced)})"
         raise Rejected("reward_hack", "state.global", message)

@@ -42,6 +42,11 @@ from .memory_plan import Plan, num_together
 if TYPE_CHECKING:
     from .signs import Vectors
 
+BY_READING = (
+    "its code could run when the state is read, outside of the clock; the reference's is of "
+    "torch's own type"
+)
+
 
 class Rejected(Exception):
     """Carries a verdict other than passed out of the verifier."""
@@ -149,6 +154,8 @@ class Case:
     trials."""
     other_state: tuple[list[torch.Tensor], Answer] | None = None
     """Another state, and the answer on the first trial once it is loaded after the trials."""
+    inexact: frozenset[str] | None = None
+    """What of the reference's state has types of its own; None before it was loaded."""
     reached: frozenset[str] | None = None
     """Inputs and parameters that the reference's gradients reach, once a patch was right."""
     num_together: int | None = None
@@ -205,6 +212,10 @@ class Case:
                 device=self.accelerator.kind,
             )
             runner.facts = runner.ask(request, limits.load_s)
+            if self.inexact is None:
+                self.inexact = frozenset(runner.facts.inexact)
+            elif own := sorted(set(runner.facts.inexact) - self.inexact):
+                raise Rejected("reward_hack", "state.type", f"{'; '.join(own)}: {BY_READING}")
             if self.state_slots:
                 compare_state(self.state_slots, runner.facts.state)
                 self.load_state(runner, self.state, limits)

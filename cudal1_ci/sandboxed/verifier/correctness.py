@@ -21,11 +21,12 @@ from ..wire.programs import Program, TreeProgram
 from ..wire.runner import Called, Settings
 from ..wire.verdicts import Finding, KernelTime, Status
 from .cases import Answer, Case, Limits, Rejected, describe_leaf
+from .changed_settings import is_refused, process_changes
 from .compare import Difference, Tolerance, difference
 from .failures import rejection_of_candidate
 from .gradient_flow import compare_reach
 from .inputs import each_same_bits, same_bits
-from .output_aliasing import compare_memory
+from .output_aliasing import compare_memory, left_to_the_reader
 from .signs import aligned, learn_signs, words_on_signs
 from .spread import MOST_JUMPS, explain
 from .stream_order import compare_order
@@ -184,6 +185,11 @@ def compare_form(case: Case, calls: Sequence[Called], first: int) -> None:
         if want.types != got.types:
             message = f"expected outputs of types {list(want.types)}, got {list(got.types)} {on}"
             raise Rejected("reward_hack", "output.type", message)
+        if lazy := sorted(set(got.lazy) - set(want.lazy)):
+            raise left_to_the_reader(lazy[0], on)
+        if got.is_rewritten and not want.is_rewritten:
+            message = f"a later call changed what the list or dict that it returned holds {on}"
+            raise Rejected("reward_hack", "output.rewritten", message)
         for leaf, (ours, theirs) in enumerate(zip(want.aliases, got.aliases, strict=True)):
             if set(theirs) - set(ours):
                 message = f"output {leaf} shares memory with an input; the reference's does not"
@@ -365,7 +371,11 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
     """
     assert case.expected is not None
     ours, theirs = (values_of(one.flags) for one in (case.expected, answer))
-    changed = {key: (value, theirs[key]) for key, value in ours.items() if theirs[key] != value}
+    changed = {
+        key: (value, theirs[key])
+        for key, value in ours.items()
+        if theirs[key] != value and key != "process"
+    }
     shown = [
         Finding(rule=f"state.{key}", message=f"{words}: {str(changed[key][1])[:300]}")
         for key, words in SHOWN.items()
@@ -378,10 +388,17 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
         )
         shown.append(Finding(rule="state.flags", message=message))
     rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
-    if rest:
-        text = shown_changes(rest)
-        message = f"it changes settings of the whole process ({text[:1000]})"
+    assert case.expected.flags is not None
+    assert answer.flags is not None
+    own = process_changes(case.expected.flags.process, answer.flags.process)
+    refused = {name for name in own if is_refused(name, is_patch=is_patch)}
+    if rest or refused:
+        text = shown_changes({**rest, **own})
+        message = f"it changes settings of the whole process ({text[:1500]})"
         raise Rejected("reward_hack", "state.global", message)
+    if own:
+        message = f"it changes settings of the whole process ({shown_changes(own)[:1500]})"
+        shown.append(Finding(rule="state.process", message=message))
     return shown
 
 

@@ -382,7 +382,7 @@ class Judge:
             self.kept.close()
             return Interrupted(verdict=verdict_of(rejection_of_launch(failure)))
         self.num_calls[workload] = times.num_calls
-        suspicion = None if contradiction is None else verdict_of(contradicted(*contradiction))
+        suspicion = None if contradiction is None else verdict_of(contradiction)
         return Repeated(times=times, suspicion=suspicion)
 
     def leave(self, goes_on: bool) -> Dismissed:
@@ -493,15 +493,4 @@ def lacks_memory(reply: Repetition) -> bool:
         one.rule in ("memory.device", "memory.exhausted")
         or (one.rule == "reference.raised" and says_out_of_memory(one.message))
         for one in reply.verdict.findings
-    )
-
-
-def contradicted(claim_us: float, span_us: float) -> Rejected:
-    """Return the verdict on a candidate whose own clock and the verifier's contradict each
-    other."""
-    return Rejected(
-        "reward_hack",
-        "timing.reconciliation",
-        f"it claims {claim_us:.0f} us for a batch that took {span_us:.0f} us until its outputs "
-        "were there: work is put off until after its own clock stopped",
     )

@@ -57,6 +57,8 @@ class Loaded(Answer):
 
     state: Annotated[tuple[StateSlot, ...], AtMost(MAX_SLOTS)]
     imported: tuple[Text, ...]
+    inexact: tuple[Text, ...]
+    """What of its state has a type of the program's own (runner/exact_types.py)."""
 
     def slots_said(self) -> Iterable[Slot]:
         return self.state
@@ -107,6 +109,10 @@ class Called:
     slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
     num_leaves: int
     """Number of slots that were returned."""
+    lazy: tuple[int, ...]
+    """Outputs that leave work to their reader (runner/exact_types.py)."""
+    is_rewritten: bool
+    """Whether a later call put other tensors into a container that it returned."""
 
     def __post_init__(self) -> None:
         need(0 <= self.num_leaves <= len(self.slots), "num_leaves within the slots")
@@ -136,6 +142,9 @@ class Settings:
     threads: tuple[Text, ...]
     environment: tuple[Text, ...]
     silences_warnings: bool
+    process: tuple[tuple[Text, Text, Text], ...]
+    """Settings that changed since the program was imported: the name, and the value before and
+    now (runner/process_settings.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,10 +191,14 @@ class Remains(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Left(Answer):
-    """Outputs of timed calls that share an input's memory, and functions that were replaced."""
+    """Outputs of timed calls that share an input's memory, overlap themselves or leave work to
+    their reader; functions that were replaced, and settings that were changed."""
 
     aliases: tuple[int, ...]
     patched: tuple[Text, ...]
+    overlapping: tuple[int, ...]
+    lazy: tuple[int, ...]
+    process: tuple[tuple[Text, Text, Text], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,6 +439,21 @@ class Aftermath(Asks[Remains]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeepOutputs(Asks[Done]):
+    """Keep the outputs of one call of the last batch."""
+
+    op: ClassVar[str] = "keep"
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskKept(Asks[Remains]):
+    """Report the outputs that were kept, and forget them."""
+
+    op: ClassVar[str] = "kept"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AskLeft(Asks[Left]):
     """Report shared output memory and replaced functions."""
 
@@ -473,6 +501,8 @@ Request = (
     | Arrange
     | AskLeft
     | Aftermath
+    | KeepOutputs
+    | AskKept
     | CallSets
     | Collect
     | Prepare
