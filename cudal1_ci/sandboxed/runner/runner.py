@@ -54,11 +54,14 @@ from ..wire.runner import (
     StandBy,
     StateIn,
     StateOut,
+    Survey,
+    Try,
     Wake,
 )
 from ..wire.tensors import OutputSlot, Slot
 from .arguments import flatten
 from .batches import Batches
+from .contract import surveyed, tried
 from .gradients import reached
 from .profiling import profiled
 from .settings import settings
@@ -159,6 +162,10 @@ class Runner:
                 return subject.state_in(request.slots)
             case AskCached():
                 return subject.cached()
+            case Survey():
+                return surveyed(subject, request)
+            case Try():
+                return tried(subject, request)
 
 
 class Trials:

@@ -164,6 +164,8 @@ def tensors_of(case: Case) -> Iterator[torch.Tensor]:
         yield from outputs_of(answer)
     for outputs in case.oracle or ():
         yield from outputs
+    if case.contract is not None:
+        yield from case.contract.tensors()
 
 
 def outputs_of(answer: Answer | None) -> Iterator[torch.Tensor]:
