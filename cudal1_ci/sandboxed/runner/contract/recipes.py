@@ -22,7 +22,7 @@ import torch
 from ...wire.runner import Plain
 from ..arguments import flatten
 from ..cotangents import drawn_like
-from ..subject import gradients_of, plain
+from ..subject import gradients_of
 from .trial import OMITTED, Trial, float_dtype
 
 Recipe = Callable[[Trial, str, Plain], None]
@@ -145,7 +145,7 @@ def device(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
         call(trial)
 
 
-# --- gradients and modes -------------------------------------------------------------------------
+# --- gradients and modes -----------------------------------------------------------------------
 
 
 def sources_of(trial: Trial) -> dict[str, torch.Tensor]:
@@ -248,27 +248,30 @@ def views(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
             trial.say(f"output {number}.view(-1)", "is refused")
 
 
-# --- weights ---------------------------------------------------------------------------------------
+# --- weights -----------------------------------------------------------------------------------
 
 
-def weight(trial: Trial, target: str, value: Plain) -> None:
-    """Call it, change a part of one parameter in one of the usual ways, and call it again."""
+def weight(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, then change a part of one parameter in each of the usual ways, with a call after
+    each."""
     trial.call()
     owner, name = owner_of(trial.module, target)
-    parameter = getattr(owner, name)
-    new = partly_changed(parameter.detach())
-    with torch.no_grad():
-        if value == "in place":
-            parameter.copy_(new)
-        elif value == "data":
-            parameter.data.copy_(new)
-        elif value == "data replaced":
-            parameter.data = new
-        elif isinstance(parameter, torch.nn.Parameter):
-            setattr(owner, name, torch.nn.Parameter(new, parameter.requires_grad))
-        else:
-            setattr(owner, name, new)
-    trial.keep(trial.call(), "output after the change")
+    for way, change in WAYS.items():
+        parameter = getattr(owner, name)
+        new = partly_changed(parameter.detach())
+        with torch.no_grad():
+            change(owner, name, parameter, new)
+        trial.keep(trial.call(), f"output after a change {way}")
+
+
+WAYS: dict[str, Callable[[torch.nn.Module, str, torch.Tensor, torch.Tensor], object]] = {
+    "in place": lambda _, __, old, new: old.copy_(new),
+    "through .data": lambda _, __, old, new: old.data.copy_(new),
+    "of .data itself": lambda _, __, old, new: setattr(old, "data", new),
+    "for another Parameter": lambda owner, name, old, new: setattr(
+        owner, name, torch.nn.Parameter(new, old.requires_grad)
+    ),
+}
 
 
 def owner_of(module: torch.nn.Module, key: str) -> tuple[torch.nn.Module, str]:
@@ -291,7 +294,7 @@ def partly_changed(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(tensor.shape)
 
 
-def load(trial: Trial, target: str, value: Plain) -> None:
+def load(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it, load other weights as a checkpoint is loaded, and call it again. With "assign"
     the loaded tensors take the place of the module's."""
     trial.call()
@@ -305,12 +308,12 @@ def load(trial: Trial, target: str, value: Plain) -> None:
 
 
 def optimizer(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Call it, make a step of an optimizer with given gradients, and call it again."""
+    """Call it, change all parameters as a step of an optimizer does, and call it again."""
     trial.call()
-    parameters = [one for one in trial.module.parameters() if one.requires_grad]
-    for one in parameters:
-        one.grad = (one.detach().abs().mean() + 0.01) * torch.ones_like(one)
-    torch.optim.SGD(parameters, lr=0.5).step()
+    with torch.no_grad():  # as SGD does; torch.optim takes a second to import
+        for one in trial.module.parameters():
+            if one.requires_grad:
+                one.add_(one.abs().mean() + 0.01, alpha=-0.5)
     trial.keep(trial.call(), "output after a step")
 
 
@@ -321,7 +324,7 @@ def cast(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     trial.keep(trial.call(), "output after the casts")
 
 
-# --- side effects ----------------------------------------------------------------------------------
+# --- side effects ------------------------------------------------------------------------------
 
 
 def containers(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
@@ -363,6 +366,8 @@ def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
             trial.call()
 
     make(WARM_CALLS)
+    gc.collect()
+    gc.freeze()  # only what is made from here on is looked at
     before = in_use()
     make(COUNTED_CALLS)
     middle = in_use()
@@ -409,7 +414,7 @@ def peak_bytes() -> int:
     return int(text.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-# --- what else users do with a module ---------------------------------------------------------------
+# --- what else users do with a module ----------------------------------------------------------
 
 
 def pickled(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
@@ -443,7 +448,7 @@ def state_dict(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
             trial.keep(state[key], f"state_dict()[{key!r}]")
 
 
-def hooks(trial: Trial, target: str, value: Plain) -> None:
+def hooks(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it with hooks on its submodules, and record for which they ran."""
     ran: list[str] = []
     own = dict(trial.module.named_modules())
@@ -464,8 +469,8 @@ def own_hooks(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it with hooks on the module itself that change its input and its output."""
     seen: list[int] = []
     handles = [
-        trial.module.register_forward_pre_hook(lambda module, args: seen.append(0)),
-        trial.module.register_forward_hook(lambda module, args, output: seen.append(1)),
+        trial.module.register_forward_pre_hook(lambda *_: seen.append(0)),
+        trial.module.register_forward_hook(lambda *_: seen.append(1)),
     ]
     try:
         trial.keep(trial.call())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +12,7 @@ from ...forkserver.client import Template
 from ...forkserver.handles import RunnerFailure, RunnerHandle
 from ...memory.segment import place
 from ...wire.programs import Program
-from ...wire.runner import Collect, StateIn, Survey, Surveyed, Try
+from ...wire.runner import Collect, ListImported, StateIn, Survey, Surveyed, Try
 from ...wire.tensors import bare
 from ...wire.verdicts import ContractCheck, Finding
 from ..cases import Case, Limits, Rejected
@@ -19,14 +20,17 @@ from ..inputs import InputSet, Room, each_same_bits
 from .judgement import Result, contradiction
 from .lines import Line, Use, derive
 
-USE_S = 5.0
-"""Most seconds of one use, or what the user's limit of calls is where that is less."""
+USE_S, MULTIPLE = 20.0, 20.0
+"""Most seconds of one use, or what the user's limit of calls is where that is less. A candidate
+has a few seconds more than this multiple of the reference's own time."""
+LEAST_S = 5.0
 MEMORY_SHARE = 16
 """Divisor of the device's memory, for the results of the reference."""
 MOST_FAILURES = 4
 """Processes of one program that may die or hang before the other lines are not tried."""
 REASON_CHARS = 240
 OUT_OF_TIME = "out of time"
+INPUT = re.compile(r"\binput (\d+)\b")
 
 
 @dataclass
@@ -42,6 +46,8 @@ class Learned:
 class ContractKnowledge:
     """What is known of a reference's contract, kept with its case."""
 
+    names: tuple[str, ...] = ()
+    """Names of the tensors of a call."""
     lines: list[Line] = field(default_factory=list)
     learned: dict[int, Learned] = field(default_factory=dict)
     """By number of the line; lines that are missing were out of time."""
@@ -101,17 +107,22 @@ class Party:
         case.accelerator.synchronize()
         return room
 
-    def result(self, use: Use, *, seed: int = 1, is_wide: bool = False) -> Result:
+    def result(
+        self, use: Use, *, seed: int = 1, is_wide: bool = False, most_s: float = USE_S
+    ) -> Result:
         """Return what a use comes to. Raises RunnerFailure."""
+        started_s = self.template.awake_s()
+        most_s = min(most_s, self.limits.call_s)
         try:
-            return self.attempt(use, seed, is_wide)
+            result = self.attempt(use, seed, is_wide, most_s)
+            return replace(result, took_s=self.template.awake_s() - started_s)
         except RunnerFailure as failure:
             if failure.kind != "raised" or (self.runner is not None and self.runner.ended):
                 self.num_failures += 1
                 self.close()
             raise
 
-    def attempt(self, use: Use, seed: int, is_wide: bool) -> Result:
+    def attempt(self, use: Use, seed: int, is_wide: bool, most_s: float) -> Result:
         case, limits = self.case, self.limits
         runner = self.open()
         sets = use.sets() if use.sets is not None else [case.trials[0][1]]
@@ -130,7 +141,7 @@ class Party:
             is_new=is_new,
             is_wide=is_wide,
         )
-        reply = runner.ask(request, limits.call_s)
+        reply = runner.ask(request, most_s)
         slots, end = place(reply.slots)
         if end > case.accelerator.memory_bytes() // MEMORY_SHARE:
             raise runner.failure("raised", f"it returns tensors of {end:,} bytes")
@@ -163,7 +174,7 @@ def examine_contract(
             return [check], []
         with Party(case, template, program, limits) as candidate:
             checks = compare_lines(known, reference, candidate, budget_s)
-    return checks, constant_inputs(case, known, checks)
+    return checks, constant_inputs(checks)
 
 
 def learn(known: ContractKnowledge, reference: Party, budget_s: float) -> str | None:
@@ -172,7 +183,8 @@ def learn(known: ContractKnowledge, reference: Party, budget_s: float) -> str | 
     started_s = reference.template.awake_s()
     if not known.lines:
         try:
-            known.lines = derive(reference.case, reference.survey())
+            surveyed = reference.survey()
+            known.names, known.lines = surveyed.tensors, derive(reference.case, surveyed)
         except (RunnerFailure, Rejected) as failure:
             return f"the reference could not be looked at: {failure}"
     most_bytes = reference.case.accelerator.memory_bytes() // MEMORY_SHARE
@@ -185,8 +197,17 @@ def learn(known: ContractKnowledge, reference: Party, budget_s: float) -> str | 
             known.learned[number] = Learned(reason="its results take too much memory")
             continue
         one = known.learned[number] = learn_line(line, reference)
+        if line.group == "training" and reference.runner is not None:
+            warm(reference)
         known.num_bytes += sum(result.num_bytes for _, result in one.uses)
     return None
+
+
+def warm(reference: Party) -> None:
+    """Import ahead, for later runners, what a first backward pass imports."""
+    runner = reference.open()
+    names = runner.ask(ListImported(), reference.limits.call_s).names
+    reference.template.warm(names)
 
 
 def learn_line(line: Line, reference: Party) -> Learned:
@@ -237,7 +258,7 @@ def compare_lines(
         elif candidate.num_failures > MOST_FAILURES:
             checks.append(check_of(line, "not_tried", "it died or hung on too many others"))
         else:
-            checks.append(compare_line(line, learned, reference, candidate))
+            checks.append(compare_line(known, number, reference, candidate))
     return checks
 
 
@@ -249,11 +270,14 @@ def untried(line: Line, learned: Learned) -> ContractCheck:
     return check_of(line, "not_tried", learned.reason)
 
 
-def compare_line(line: Line, learned: Learned, reference: Party, candidate: Party) -> ContractCheck:
+def compare_line(
+    known: ContractKnowledge, number: int, reference: Party, candidate: Party
+) -> ContractCheck:
     """Return what becomes of a line that the reference honors."""
+    line, learned = known.lines[number], known.learned[number]
     for use, ours in learned.uses:
         try:
-            theirs = candidate.result(use)
+            theirs = candidate.result(use, most_s=LEAST_S + MULTIPLE * ours.took_s)
             said = contradiction(
                 candidate.case,
                 use.recipe,
@@ -264,12 +288,18 @@ def compare_line(line: Line, learned: Learned, reference: Party, candidate: Part
         except (RunnerFailure, Rejected) as failure:
             said = f"it fails: {first_line(str(failure))}"
         if said is not None:
+            said = INPUT.sub(lambda found: named(known, int(found[1])), said)
             label = f"{use.label}: " if use.label else ""
             if line.needs_evidence:
                 return check_of(line, "not_tried", f"{label}{said}; {line.needs_evidence}")
             return check_of(line, "broken", f"{label}{said}")
     labels = ", ".join(use.label for use, _ in learned.uses if use.label)
     return check_of(line, "held", labels)
+
+
+def named(known: ContractKnowledge, number: int) -> str:
+    """Return the name of an input."""
+    return known.names[number] if number < len(known.names) else f"input {number}"
 
 
 def exact(reference: Party, use: Use) -> Result | None:
@@ -294,16 +324,10 @@ def first_line(text: str) -> str:
     return text.strip().partition("\n")[0][:REASON_CHARS]
 
 
-def constant_inputs(
-    case: Case, known: ContractKnowledge, checks: list[ContractCheck]
-) -> list[Finding]:
-    """Return findings on inputs that no trial and no line has changed."""
-    del case, known
+def constant_inputs(checks: list[ContractCheck]) -> list[Finding]:
+    """Return findings on arguments that no trial and no line has changed."""
     return [
-        Finding(
-            rule="input.constant",
-            message=f"{check.aspect}: {check.detail}",
-        )
+        Finding(rule="input.constant", message=f"{check.aspect}: {check.detail}")
         for check in checks
         if check.group == "arguments"
         and check.result == "not_tried"

@@ -13,7 +13,7 @@ from ..cases import Case
 from ..compare import Difference, difference, tolerance
 
 MOST_SHOWN = 160
-KEPT_BYTES, KEPT_BLOCKS, KEPT_PAGES = 1.0, 0.9, 2**15
+KEPT_BYTES, KEPT_BLOCKS, KEPT_PAGES = 1.0, 0.9, 2**16
 """Growth of each call, beyond the reference's, that is a leak: of tensors' bytes, of Python's
 memory blocks, and of the process, whose allocator takes memory in large pieces."""
 GROWTH_WORDS = ("bytes of tensors", "memory blocks of Python", "bytes of the process")
@@ -33,6 +33,7 @@ class Result:
     tensors: list[torch.Tensor]
     used_rng: bool
     growth: tuple[float, ...]
+    took_s: float = 0.0
     varies: frozenset[int] = frozenset()
     """Tensors that are others under another seed."""
 
@@ -78,8 +79,10 @@ def peak_memory(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str | Non
 def different_facts(ours: Result, theirs: Result) -> str | None:
     """Return the first fact, shape, dtype or device that differs."""
     for mine, its in zip_longest(ours.facts, theirs.facts):
-        if mine is None or its is None or mine[0] != its[0]:
-            return "it comes to other results"
+        if mine is None:
+            return f"it has a {its[0]}, which the reference has not"
+        if its is None or mine[0] != its[0]:
+            return f"it has no {mine[0]}"
         if mine[1] != its[1]:
             return f"{mine[0]}: expected {mine[1][:MOST_SHOWN]}, got {its[1][:MOST_SHOWN]}"
     if ours.names != theirs.names:

@@ -22,7 +22,6 @@ MOST_TENSORS, MOST_WEIGHTS, MOST_LENGTHS, MOST_WORDS = 4, 8, 4, 6
 """Inputs, parameters, sizes of inputs and words that have lines of their own."""
 FLOATS = ("bfloat16", "float16", "float64", "float32")
 WHOLE = {"int64": "int32", "int32": "int64", "int16": "int64", "uint8": "int64"}
-WAYS = ("in place", "data", "replaced")
 Sets = Callable[[], list[InputSet]]
 
 
@@ -59,27 +58,27 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
     """Return the lines of the contract of a reference."""
     base = case.trials[0][1]
     found = [
-        *of_outputs(surveyed),
+        *of_outputs(),
         *of_arguments(surveyed),
+        *of_constructor(surveyed),
         *of_masks(base, surveyed.tensors),
         *of_rows(base, surveyed.tensors),
         *of_layouts(base, surveyed.tensors),
         *of_modes(case, surveyed),
         *of_weights(case, surveyed),
         *of_effects(case, surveyed),
+        *of_memory(),
         *of_ranges(case, base, surveyed),
         *of_dtypes(case, base, surveyed.tensors),
-        *of_constructor(surveyed),
         *of_values(base, surveyed.tensors),
         *of_lengths(base, surveyed.tensors),
-        *of_memory(surveyed),
         *of_copies(surveyed),
         *of_devices(case),
         *of_hooks(surveyed),
         *of_large_numbers(base, surveyed.tensors),
         *of_tracing(),
     ]
-    return unchanged(case, surveyed) + found
+    return unchanged(surveyed) + found
 
 
 def one(group: str, aspect: str, recipe: str, **fields: object) -> Line:
@@ -87,7 +86,7 @@ def one(group: str, aspect: str, recipe: str, **fields: object) -> Line:
     return Line(group=group, aspect=aspect, uses=(Use(recipe=recipe, **fields),))  # type: ignore[arg-type]
 
 
-# --- arguments -------------------------------------------------------------------------------------
+# --- arguments ---------------------------------------------------------------------------------
 
 
 def of_arguments(surveyed: Surveyed) -> Iterator[Line]:
@@ -143,7 +142,7 @@ def other_values(value: Plain, words: Sequence[str]) -> list[Plain]:
     return []
 
 
-def unchanged(case: Case, surveyed: Surveyed) -> list[Line]:
+def unchanged(surveyed: Surveyed) -> list[Line]:
     """Return lines for inputs that are the same in all trials and that no other line changes:
     what the user's function makes of anything else than numbers."""
     found = []
@@ -154,7 +153,7 @@ def unchanged(case: Case, surveyed: Surveyed) -> list[Line]:
     return found
 
 
-# --- values ----------------------------------------------------------------------------------------
+# --- values ------------------------------------------------------------------------------------
 
 
 def of_masks(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
@@ -228,6 +227,8 @@ def of_ranges(case: Case, base: InputSet, surveyed: Surveyed) -> Iterator[Line]:
         tables |= {slot.shape[0] for slot in case.state_slots if slot.shape}
         tables |= {tensor.shape[0] for tensor in base.tensors if tensor.dim()}
     for number, tensor in whole(base):
+        if made.is_mask(tensor):
+            continue
         most = int(tensor.max())
         larger = sorted((size for size in tables if size > most + 1), reverse=True)
         uses = tuple(
@@ -256,7 +257,7 @@ def of_large_numbers(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
             )
 
 
-# --- shapes, layouts and dtypes --------------------------------------------------------------------
+# --- shapes, layouts and dtypes ----------------------------------------------------------------
 
 
 def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
@@ -281,7 +282,7 @@ def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     seen: set[int] = set()
     for number, tensor in enumerate(base.tensors):
         for dim, size in enumerate(tensor.shape):
-            if dim == 0 and number == 0 or size in seen or len(seen) >= MOST_LENGTHS:
+            if (dim == 0 and number == 0) or size in seen or len(seen) >= MOST_LENGTHS:
                 continue
             seen.add(size)
             for new in (made.fewer(size), made.more(size)):
@@ -370,10 +371,10 @@ def of_devices(case: Case) -> Iterator[Line]:
         yield one("devices", "device: on the CPU and back", "device", target="cpu", is_new=True)
 
 
-# --- modules -----------------------------------------------------------------------------------------
+# --- modules -----------------------------------------------------------------------------------
 
 
-def of_outputs(surveyed: Surveyed) -> Iterator[Line]:
+def of_outputs() -> Iterator[Line]:
     """Yield lines for what callers do with outputs."""
     yield one("outputs", "outputs used by numpy, autograd and in place", "outputs", is_new=True)
     line = one("outputs", "strides of the outputs", "views")
@@ -397,24 +398,13 @@ def of_weights(case: Case, surveyed: Surveyed) -> Iterator[Line]:
         return
     yield one("weights", "load_state_dict", "load", is_new=True)
     for key in spread(keys):
-        for way in WAYS:
-            yield one(
-                "weights",
-                f"{key} changed {WAY_WORDS[way]}",
-                "weight",
-                target=key,
-                value=way,
-                is_new=True,
-            )
+        yield one("weights", f"{key} changed alone", "weight", target=key, is_new=True)
     if len(keys) > MOST_WEIGHTS:
         reason = f"{MOST_WEIGHTS} of {len(keys)} parameters were changed alone"
         yield Line(group="weights", aspect="the other parameters", reason=reason)
     yield one("weights", "load_state_dict(assign=True)", "load", value="assign", is_new=True)
     yield one("weights", "a step of an optimizer", "optimizer", is_new=True)
     yield one("weights", "cast to bfloat16 and back", "cast", is_new=True)
-
-
-WAY_WORDS = {"in place": "in place", "data": "through .data", "replaced": "for another Parameter"}
 
 
 def spread(keys: list[str]) -> list[str]:
@@ -447,7 +437,7 @@ def others(case: Case) -> Sets:
     return make
 
 
-def of_memory(surveyed: Surveyed) -> Iterator[Line]:
+def of_memory() -> Iterator[Line]:
     """Yield lines for memory."""
     yield one("memory", "what calls keep", "memory", is_new=True)
     yield one("memory", "peak", "peak", is_new=True)
