@@ -389,7 +389,7 @@ def in_use() -> list[int]:
             storage = one.untyped_storage()
             storages[storage._cdata] = storage.nbytes()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    held = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+    held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
     return [sum(storages.values()) + held, sys.getallocatedblocks(), pages * 4096]
 
 
@@ -502,7 +502,7 @@ def thread(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 def traced(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Compile it by torch's tracer, without a compiler behind it, and call that."""
-    compiled = torch.compile(trial.program, backend="eager")
+    compiled: Callable[..., Any] = torch.compile(trial.program, backend="eager")
     args, kwargs = trial.arguments()
     with torch.set_grad_enabled(trial.subject.train):
         trial.keep(compiled(*args, **kwargs), "output of the compiled module")

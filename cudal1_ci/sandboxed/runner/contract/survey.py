@@ -62,7 +62,7 @@ def parameters(
     """Yield the arguments by signature; those that no signature names by number."""
     given = given_of(function, args, kwargs)
     try:
-        known = inspect.signature(function).parameters
+        known = dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         known = {}
     for name, value in given.items():

@@ -128,7 +128,7 @@ def changed(
     return Line(group=group, aspect=f"{aspect} changed", uses=uses, num_wanted=2)
 
 
-def other_values(value: Plain, words: Sequence[str]) -> list[Plain]:
+def other_values(value: Plain, words: Sequence[str]) -> Sequence[Plain]:
     """Return values that are tried in the place of one."""
     if isinstance(value, bool):
         return [not value]
