@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimize.context import RunContext, reference_of
@@ -36,11 +38,13 @@ from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
 from cudal1_ci.records import (
     Candidate,
+    ContractCheck,
     Contradiction,
     Entry,
     Evaluation,
     Problem,
     Target,
+    TreeProgram,
 )
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
@@ -154,6 +158,7 @@ class TargetSearch:
         self.rounds(first)
         if optimizer is not None:
             self.ask_the_model(optimizer)
+        self.examine_winners()
         return None, hint
 
     def rounds(self, candidates: list[Candidate]) -> None:
@@ -180,6 +185,26 @@ class TargetSearch:
                 return False
             self.evaluate(candidate)
         return True
+
+    def examine_winners(self) -> None:
+        """Examine the contract of what would be proposed, until the best candidate breaks no line
+        of it. Texts of a task are not proposed to anyone who calls them otherwise."""
+        context, problem = self.context, self.problem
+        while (place := speedups.best(self.evaluations, problem.workloads)) is not None:
+            winner = self.evaluations[place]
+            if winner.contract is not None or not isinstance(problem.reference, TreeProgram):
+                return
+            try:
+                examined = context.session.examine_contract(problem, winner)
+            except WorkerError as error:
+                missing = ContractCheck(
+                    aspect="contract", result="not_tried", detail=f"the verifier failed: {error}"
+                )
+                examined = msgspec.structs.replace(winner, contract=(missing,))
+            if examined.contract is None:  # the settings leave it out
+                return
+            self.evaluations[place] = examined
+            context.keep(self.target, examined)
 
     def next_candidates(self) -> list[Candidate]:
         """Return what the strategies propose that was not tried in this run yet. A strategy that

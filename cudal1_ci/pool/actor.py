@@ -92,6 +92,13 @@ class VerifierActor:
             self.session.evaluate(decoded(problem, Problem), decoded(candidate, Candidate))
         )
 
+    def examine_contract(self, problem: bytes, evaluation: bytes) -> bytes:
+        return encoded(
+            self.session.examine_contract(
+                decoded(problem, Problem), decoded(evaluation, Evaluation)
+            )
+        )
+
     def profile(self, workload: bytes, is_candidate: bytes) -> bytes:
         return encoded(
             self.session.profile(decoded(workload, str), is_candidate=decoded(is_candidate, bool))
@@ -144,6 +151,10 @@ class RemoteVerifier:
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         found: Evaluation = self._ask("evaluate", problem, candidate, form=Evaluation)
         return msgspec.structs.replace(found, candidate=candidate)
+
+    def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        found: Evaluation = self._ask("examine_contract", problem, evaluation, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=evaluation.candidate)
 
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         form = list[dict[str, Any]] | str

@@ -96,6 +96,9 @@ class LeasedVerifier:
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.evaluate(problem, candidate))
 
+    def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.examine_contract(problem, evaluation))
+
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         return self._ask(lambda: self.slot.verifier.profile(workload, is_candidate=is_candidate))
 

@@ -169,9 +169,13 @@ class ContractCheck(Published, frozen=True, kw_only=True):
     """
 
     aspect: Name
-    """`gradients`, `state_dict`, `autocast`, `other shapes`."""
-    result: Literal["held", "broken", "not_tried"]
+    """`gradients`, `layout of x: transposed`, `weight changed in place`."""
+    result: Literal["held", "broken", "not_applicable", "not_tried"]
+    """`not_applicable` is what the reference itself refuses."""
     detail: Text = ""
+    """What was tried, how it is broken, or why it is not tried."""
+    group: Name = ""
+    """`layouts`, `weights`, `side effects`."""
 
 
 class Evaluation(Published, frozen=True, kw_only=True):
@@ -187,6 +191,11 @@ class Evaluation(Published, frozen=True, kw_only=True):
     contract: tuple[ContractCheck, ...] | None = None
     phase: Literal["screened", "confirmed"] | None = None
     """Whether its times are a first look or those that a proposal stands on."""
+
+    @property
+    def broken(self) -> tuple[ContractCheck, ...]:
+        """Return the lines of the contract that the candidate breaks."""
+        return tuple(one for one in self.contract or () if one.result == "broken")
 
     @property
     def status(self) -> Status:

@@ -284,14 +284,15 @@ def is_negligible(problem: Problem, min_share: float) -> bool:
 def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
     """Return the index of the best proposal; None where there is none.
 
-    A proposal passed, is slower on no workload and a gain on at least one. The best has the highest
+    A proposal passed, breaks no line of the contract where it was examined, is slower on no
+    workload and a gain on at least one. The best has the highest
     mean lower bound, weighted by the share of the traced time where it is known.
     """
     weights = {w.name: w.share for w in workloads if w.share}
     ranked = []
     for index, evaluation in enumerate(evaluations):
         measured = evaluation.measurements
-        if evaluation.verdict.status != "passed" or not measured:
+        if evaluation.verdict.status != "passed" or not measured or evaluation.broken:
             continue
         if any(is_slower(m) for m in measured) or not any(is_gain(m) for m in measured):
             continue

@@ -22,6 +22,7 @@ from cudal1_ci.processes import Executor, Local, Worker
 from cudal1_ci.processes.lock import shared
 from cudal1_ci.records import (
     Candidate,
+    ContractCheck,
     Demand,
     Device,
     Evaluation,
@@ -42,6 +43,7 @@ from cudal1_ci.sandboxed.wire.verifier import (
     Counted,
     Describe,
     Examine,
+    ExamineContract,
     Failed,
     InTurn,
     LeftOut,
@@ -270,6 +272,34 @@ class Session:
         seen = screen(candidate.program, problem.reference)
         verdict = self._judged(problem, candidate, seen)
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
+
+    def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        """Return the evaluation of a candidate that passed, with the lines of its contract. Others
+        stay as they are.
+
+        Raises:
+            WorkerError: The verifier could not be started or died.
+        """
+        budget_s = self.config.contract_s
+        if not budget_s or evaluation.verdict.status != "passed":
+            return evaluation
+        started_s = time.monotonic()
+        if self.check(problem).status != "passed":
+            return evaluation
+        program = program_on_wire(evaluation.candidate.program)
+        request = ExamineContract(program=program, budget_s=budget_s)
+        reply = self._ask_beside(request, 4 * (self.config.load_s + self.config.call_s))
+        if isinstance(reply, Failed):
+            missing = ContractCheck(aspect="contract", result="not_tried", detail=reply.why)
+            return msgspec.structs.replace(evaluation, contract=(missing,))
+        verdict = evaluation.verdict
+        found = tuple(record(one, Finding) for one in reply.findings)
+        return msgspec.structs.replace(
+            evaluation,
+            verdict=msgspec.structs.replace(verdict, findings=(*verdict.findings, *found)),
+            contract=tuple(record(one, ContractCheck) for one in reply.lines),
+            elapsed_s=evaluation.elapsed_s + time.monotonic() - started_s,
+        )
 
     def _judged(self, problem: Problem, candidate: Candidate, seen: Sequence[Finding]) -> Verdict:
         """Return what is wrong with the reference, the text or its results. The static rules'

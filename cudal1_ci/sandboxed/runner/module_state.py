@@ -8,7 +8,6 @@ state is more than parameters and buffers, such as packed weights.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
 from typing import Any
 
 import torch

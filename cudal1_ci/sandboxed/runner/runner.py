@@ -57,12 +57,15 @@ from ..wire.runner import (
     StandBy,
     StateIn,
     StateOut,
+    Survey,
+    Try,
     TurnSigns,
     Wake,
 )
 from ..wire.tensors import OutputSlot, Slot
 from .arguments import flatten
 from .batches import Batches
+from .contract import surveyed, tried
 from .exact_types import TENSORS, is_lazy
 from .gradients import reached
 from .profiling import profiled
@@ -176,6 +179,10 @@ class Runner:
                 return subject.turn_signs(request.seed)
             case AskCached():
                 return subject.cached()
+            case Survey():
+                return surveyed(subject, request)
+            case Try():
+                return tried(subject, request)
 
 
 class Trials:

@@ -73,6 +73,10 @@ class Subject:
         """Earlier segments of the same name."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
+        self.found: Any = None
+        """The class or function that the program names,"""
+        self.loaded: Load | None = None
+        """and the request that it was constructed by."""
         self.is_plain = False
         """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
@@ -118,7 +122,8 @@ class Subject:
             return said if said.stage else replace(said, stage="import")
         self.train = request.train
         seed_all(request.seed)
-        self.program = found
+        self.program = self.found = found
+        self.loaded = request
         if isinstance(found, type):
             slots = [self.segments["init"].tensor(slot).clone() for slot in request.init_slots]
             args, kwargs = build_call(request.init or Call(), slots)

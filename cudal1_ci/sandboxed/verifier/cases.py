@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -158,6 +158,8 @@ class Case:
     """What of the reference's state has types of its own; None before it was loaded."""
     reached: frozenset[str] | None = None
     """Inputs and parameters that the reference's gradients reach, once a patch was right."""
+    contract: Any = None
+    """What is known of its contract (contract/), once a candidate was examined by it."""
     num_together: int | None = None
     """Trial sets that a runner gets at a time; None before the size of a call's outputs is
     known."""

@@ -48,6 +48,7 @@ from ..wire.verifier import (
     REQUEST,
     Check,
     Clock,
+    ContractExamined,
     Convicted,
     CountDemand,
     Counted,
@@ -56,6 +57,7 @@ from ..wire.verifier import (
     Dismiss,
     Dismissed,
     Examine,
+    ExamineContract,
     Failed,
     Interrupted,
     InTurn,
@@ -69,6 +71,7 @@ from ..wire.verifier import (
     Verified,
 )
 from .cases import Case, Rejected, verdict_of
+from .contract import examine_contract
 from .correctness import Examined, examine
 from .failures import rejection_of_launch, says_out_of_memory
 from .reference import make_case
@@ -182,6 +185,8 @@ class Judge:
                 return self.repeat(request.workload, request.clock)
             case Dismiss():
                 return self.leave(request.goes_on)
+            case ExamineContract():
+                return self.examine_contract(request.program, request.budget_s)
             case Profile():
                 return self.profile(request.workload, request.is_candidate)
             case CountDemand():
@@ -385,6 +390,15 @@ class Judge:
         suspicion = None if contradiction is None else verdict_of(contradiction)
         return Repeated(times=times, suspicion=suspicion)
 
+    def examine_contract(self, program: Program, budget_s: float) -> ContractExamined | Failed:
+        """Try on a candidate what the reference honors, under the first workload."""
+        case = next(iter(self.cases.values()), None)
+        if case is None:
+            return Failed(why="no workload was taken up")
+        self.dismiss()
+        lines, findings = examine_contract(case, self.template, program, self.limits, budget_s)
+        return ContractExamined(lines=tuple(lines), findings=tuple(findings))
+
     def leave(self, goes_on: bool) -> Dismissed:
         """Release the device to others. End what was started for repetitions that will not come,
         and the candidate too unless it `goes_on`. Keep no more memory than a verifier may while
@@ -420,7 +434,7 @@ class Judge:
             raise error
         rejected = self.lack_of_memory(error)
         match request:
-            case Profile() | CountDemand():
+            case Profile() | CountDemand() | ExamineContract():
                 return Failed(why=rejected.finding.message)
             case Repeat():
                 return Convicted(verdict=verdict_of(rejected))

@@ -222,6 +222,70 @@ class Reached(Answer):
     names: Names
 
 
+Plain = bool | int | float | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """An argument of a call or of a constructor, as its signature and an example show it."""
+
+    name: Text
+    """As the signature names it, or its number."""
+    kind: Literal["plain", "tensor", "container", "other"]
+    value: Plain
+    """The value of a plain one: the given one, else the default."""
+    is_given: bool
+    has_default: bool
+    holds_value: bool
+    """Whether a value was given or is the default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submodule:
+    """A submodule that may behave otherwise in another mode, or looks up rows."""
+
+    name: Text
+    kind: Text
+    num_rows: Count
+    """Rows of an embedding; 0 of another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surveyed(Answer):
+    """What a program's signature and one call show of how it may be used."""
+
+    arguments: Annotated[tuple[Parameter, ...], AtMost(MAX_SLOTS)]
+    init: Annotated[tuple[Parameter, ...], AtMost(MAX_SLOTS)]
+    tensors: Names
+    """Names of the tensors of a call, in the order of the slots: `x`, `cache['k']`."""
+    submodules: Annotated[tuple[Submodule, ...], AtMost(MAX_SLOTS)]
+    attributes: Names
+    """Public attributes that a call sets on the module."""
+    words: Names
+    """Words in quotation marks in the program's text."""
+    is_module: bool
+    is_class: bool
+    mentions_hooks: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried(Answer):
+    """What a trial of a contract came to: facts in words, and tensors, each with its name."""
+
+    facts: Annotated[tuple[tuple[Text, Text], ...], AtMost(MAX_SLOTS)]
+    names: Names
+    slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
+    used_rng: bool
+    growth: tuple[float, ...]
+    """What calls kept, in units that the recipe states."""
+
+    def __post_init__(self) -> None:
+        need(len(self.names) == len(self.slots), "a name of each slot")
+
+    def slots_said(self) -> Iterable[Slot]:
+        return self.slots
+
+
 # --- requests ----------------------------------------------------------------------------------
 
 
@@ -491,6 +555,34 @@ class Reach(Asks[Reached]):
     number: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Survey(Asks[Surveyed]):
+    """Report how the program may be used."""
+
+    op: ClassVar[str] = "survey"
+    sets: tuple[LaidSet, ...]
+    call: GivenCall
+
+
+@dataclass(frozen=True, kw_only=True)
+class Try(Asks[Tried]):
+    """Use the program in one of the ways that its users may (runner/contract/recipes.py)."""
+
+    op: ClassVar[str] = "try"
+    recipe: str
+    target: str
+    value: Plain
+    sets: tuple[LaidSet, ...]
+    call: GivenCall
+    state: tuple[StateSlot, ...]
+    """What a module constructed for the trial loads from the segment `state`."""
+    seed: int
+    is_new: bool
+    """Whether the program is constructed for this trial, because the trial changes it."""
+    is_wide: bool
+    """Whether all floats are float64, for an oracle."""
+
+
 Request = (
     Batch
     | Deliver
@@ -522,5 +614,7 @@ Request = (
     | Profile
     | CountDemand
     | Reach
+    | Survey
+    | Try
 )
 REQUEST: Form[Request] = Form(Request)

@@ -44,7 +44,11 @@ def full():
     )
     evaluation = msgspec.structs.replace(
         an_evaluation(msgspec.structs.replace(a_candidate(a_problem()), edits=edits)),
-        contract=(ContractCheck(aspect="gradients", result="held", detail="of 3 inputs"),),
+        contract=(
+            ContractCheck(
+                group="training", aspect="gradients", result="held", detail="of 3 inputs"
+            ),
+        ),
         phase="confirmed",
     )
     understanding = Understanding(
@@ -77,7 +81,12 @@ def test_json_begins_with_its_version_and_has_every_field_that_is_promised(full)
     assert evaluation["phase"] == "confirmed"
     assert [edit["operator"] for edit in evaluation["candidate"]["edits"]] == ["sdpa", "compile"]
     assert evaluation["contract"] == [
-        {"aspect": "gradients", "result": "held", "detail": "of 3 inputs"}
+        {
+            "aspect": "gradients",
+            "result": "held",
+            "detail": "of 3 inputs",
+            "group": "training",
+        }
     ]
     (measurement,) = evaluation["measurements"]
     assert measurement["speedup_low"] < measurement["speedup"] < measurement["speedup_high"]
