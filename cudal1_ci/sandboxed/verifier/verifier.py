@@ -38,7 +38,7 @@ from ..memory.cuda import DriverError
 from ..timing.clock import ClockConfig, launch, timed_slots
 from ..timing.cores import cores_for, cores_of_turns
 from ..timing.giving_way import Turn
-from ..timing.reuse_runners import Kept
+from ..timing.reuse_runners import MOST_CASES, Kept
 from ..timing.runner_groups import Crews
 from ..wire.channel import Channel, ChannelClosed
 from ..wire.programs import Problem, Program
@@ -236,8 +236,8 @@ class Judge:
 
     def learn(self, problem: Problem, seed: int, keeps: bool = False) -> list[Finding]:
         """Return the cases of the current problem, and the findings on them. Raises Rejected."""
-        # Of several workloads each would end the processes of the one before.
-        hold = self.kept.keep if keeps and len(problem.workloads) == 1 else None
+        is_kept = keeps and len(problem.workloads) <= MOST_CASES[self.accelerator.kind]
+        hold = self.kept.keep if is_kept else None
         findings: list[Finding] = []
         started_s = self.template.awake_s()
         for number, workload in enumerate(problem.workloads):
@@ -358,6 +358,9 @@ class Judge:
         own raises."""
         assert self.candidate is not None
         case, is_tight = self.at_hand[workload], workload in self.tight
+        is_fresh = is_tight or not self.keeps
+        if is_fresh:
+            self.kept.close()  # memory and, on a GPU, contexts of references for screening
         config = ClockConfig(
             memory_bytes=self.accelerator.memory_bytes(is_alone=True),
             cores=cores,
@@ -367,7 +370,7 @@ class Judge:
         try:
             times, contradiction = launch(
                 case,
-                self.kept if self.keeps and not is_tight else self.crews,
+                self.crews if is_fresh else self.kept,
                 self.candidate,
                 self.slots[workload],
                 self.limits,
