@@ -123,6 +123,9 @@ class FakeSession:
     def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self.evaluate(problem, candidate)
 
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self.evaluate(problem, candidate)
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         assert isinstance(candidate.program, TextProgram)
         self.asked.append(candidate.program.source)

@@ -263,7 +263,7 @@ class TargetSearch:
                 return
             screened = self.evaluations[index]
             context.progress.candidate_started(self.target, screened.candidate)
-            evaluation = context.session.evaluate(self.problem, screened.candidate)
+            evaluation = context.session.confirm(self.problem, screened.candidate)
             context.keep(self.target, evaluation)
             self.evaluations[index] = evaluation
             self.own[:] = [evaluation if one is screened else one for one in self.own]

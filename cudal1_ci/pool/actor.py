@@ -92,6 +92,11 @@ class VerifierActor:
             self.session.screen(decoded(problem, Problem), decoded(candidate, Candidate))
         )
 
+    def confirm(self, problem: bytes, candidate: bytes) -> bytes:
+        return encoded(
+            self.session.confirm(decoded(problem, Problem), decoded(candidate, Candidate))
+        )
+
     def evaluate(self, problem: bytes, candidate: bytes) -> bytes:
         return encoded(
             self.session.evaluate(decoded(problem, Problem), decoded(candidate, Candidate))
@@ -148,6 +153,10 @@ class RemoteVerifier:
 
     def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
         found: Evaluation = self._ask("screen", problem, candidate, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=candidate)
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        found: Evaluation = self._ask("confirm", problem, candidate, form=Evaluation)
         return msgspec.structs.replace(found, candidate=candidate)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:

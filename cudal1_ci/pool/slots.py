@@ -96,6 +96,9 @@ class LeasedVerifier:
     def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.screen(problem, candidate))
 
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.confirm(problem, candidate))
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.evaluate(problem, candidate))
 

@@ -266,6 +266,17 @@ class Session:
         phase: Phase | None = "confirmed" if self.config.num_launches is None else None
         return self._evaluated(problem, candidate, self.config, phase)
 
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        """Measure a screened candidate in fresh processes. The examination that it passed stands,
+        while the problem is the last one: each output of a timed call is compared again.
+
+        Raises:
+            WorkerError: The verifier could not be started or died.
+            ValueError: The session has `cores`, and does not time.
+        """
+        phase: Phase | None = "confirmed" if self.config.num_launches is None else None
+        return self._evaluated(problem, candidate, self.config, phase, may_recall=True)
+
     def _evaluated(
         self,
         problem: Problem,
@@ -274,6 +285,7 @@ class Session:
         phase: Phase | None,
         *,
         times: bool = True,
+        may_recall: bool = False,
     ) -> Evaluation:
         """Return what a candidate is worth by a number of repetitions that `config` says."""
         if self.cores is not None:
@@ -281,12 +293,15 @@ class Session:
         started_s = time.monotonic()
         measurements: tuple[Measurement, ...] = ()
         seen = read_text(candidate.program, problem.reference)
-        verdict = self._judged(problem, candidate, seen, keeps=config.keeps and times)
+        keeps = config.keeps and times
+        verdict = self._judged(problem, candidate, seen, keeps=keeps, may_recall=may_recall)
+        # What is only screened is no claim, and is profiled where the verdict needs it.
+        shows = phase != "screened" or self._is_kernel_required(problem)
         if verdict.status == "passed" and times:
-            goes_on = config.keeps and self._needs_evidence(problem, candidate.program)
+            goes_on = shows and config.keeps and self._needs_evidence(problem, candidate.program)
             verdict, measurements = self._measure(config, problem.workloads, verdict, goes_on)
         kernels: tuple[Kernel, ...] = ()
-        if verdict.status == "passed":
+        if verdict.status == "passed" and shows:
             verdict, kernels = self._evidence(problem, candidate, verdict)
             measurements = measurements if verdict.status == "passed" else ()
         findings = (*verdict.findings, *seen, *(() if times else (SAME,)))
@@ -313,7 +328,13 @@ class Session:
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
 
     def _judged(
-        self, problem: Problem, candidate: Candidate, seen: Sequence[Finding], *, keeps: bool
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        seen: Sequence[Finding],
+        *,
+        keeps: bool,
+        may_recall: bool = False,
     ) -> Verdict:
         """Return what is wrong with the reference, the text or its results. The static rules'
         findings on the text are `seen`; they are not part of the verdict. The process `keeps` until
@@ -324,15 +345,18 @@ class Session:
         if convictions(seen):
             return Verdict(status="reward_hack")  # the text has only one meaning: not run
         return self._ahead.settle(candidate) or self._beside_others(
-            self._examine(problem, candidate, keeps=keeps)
+            self._examine(problem, candidate, keeps=keeps, may_recall=may_recall)
         )
 
-    def _examine(self, problem: Problem, candidate: Candidate, *, keeps: bool) -> Verdict:
+    def _examine(
+        self, problem: Problem, candidate: Candidate, *, keeps: bool, may_recall: bool
+    ) -> Verdict:
         """Verify that a candidate computes the same."""
         looks = not keeps and self._needs_evidence(problem, candidate.program)
         request = Examine(
             program=program_on_wire(candidate.program),
             keeps=keeps,
+            may_recall=may_recall,
             profiled=problem.workloads[0].name if looks else None,
         )
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)

@@ -79,7 +79,9 @@ def test_its_one_launch_tells_how_fast_it_is(keeping):
 def test_a_candidate_is_screened_once_and_confirmed_by_fresh_processes(session):
     problem = problem_of(REFERENCE, tensor(32, 16))
     screened = evaluate(session, problem, FAST, "screen")
-    confirmed = evaluate(session, problem, FAST)
+    session.spent()
+    confirmed = evaluate(session, problem, FAST, "confirm")
+    assert "examine: load" not in session.spent(), "its examination stands"
     assert passes(screened.verdict) and passes(confirmed.verdict)
     assert (screened.phase, confirmed.phase) == ("screened", "confirmed")
     for one in screened.measurements:
