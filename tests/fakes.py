@@ -127,6 +127,12 @@ class FakeSession:
     ) -> Sequence[Candidate]:
         return candidates
 
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self.evaluate(problem, candidate)
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self.evaluate(problem, candidate)
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         assert isinstance(candidate.program, TextProgram)
         self.asked.append(candidate.program.source)

@@ -49,6 +49,10 @@ from cudal1_ci.records import (
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 
+NUM_CONFIRMED = 2
+"""Screened candidates of a target that are confirmed: what is proposed, and what may be."""
+MOST_CONFIRMED = 4
+"""More are, where none of the first was a gain."""
 INTERRUPTED = "the run was interrupted"
 SPENT = "not reached: the budget was spent"
 FELL = "{reason}; what was verified before is kept, the rest was not tried"
@@ -158,6 +162,7 @@ class TargetSearch:
         self.rounds(first)
         if optimizer is not None:
             self.ask_the_model(optimizer)
+        self.confirm_best()
         self.examine_winners()
         return None, hint
 
@@ -260,7 +265,7 @@ class TargetSearch:
             return own
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
-        evaluation = known or context.session.evaluate(problem, candidate)
+        evaluation = known or context.session.screen(problem, candidate)
         if known is None:
             self.longest_s = max(self.longest_s, evaluation.elapsed_s or 0.0)
             if candidate.generation is not None:
@@ -271,6 +276,23 @@ class TargetSearch:
         self.found(evaluation)
         context.progress.candidate_judged(target, evaluation, known is not None)
         return evaluation
+
+    def confirm_best(self) -> None:
+        """Measure the best screened candidates in fresh processes, for only these are shown as
+        faster."""
+        context, workloads = self.context, self.problem.workloads
+        for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
+            has_gain = speedups.best(self.evaluations, workloads) is not None
+            most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
+            if number >= most or context.is_over():
+                return
+            screened = self.evaluations[index]
+            context.progress.candidate_started(self.target, screened.candidate)
+            evaluation = context.session.confirm(self.problem, screened.candidate)
+            context.keep(self.target, evaluation)
+            self.evaluations[index] = evaluation
+            self.own[:] = [evaluation if one is screened else one for one in self.own]
+            context.progress.candidate_judged(self.target, evaluation, False)
 
     def found(self, evaluation: Evaluation) -> None:
         """Keep an evaluation of this run."""

@@ -87,6 +87,16 @@ class VerifierActor:
         first = next(iter(self.session.in_turn([self._built[one] for one in ids])))
         return encoded(ids.index(first.id))
 
+    def screen(self, problem: bytes, candidate: bytes) -> bytes:
+        return encoded(
+            self.session.screen(decoded(problem, Problem), decoded(candidate, Candidate))
+        )
+
+    def confirm(self, problem: bytes, candidate: bytes) -> bytes:
+        return encoded(
+            self.session.confirm(decoded(problem, Problem), decoded(candidate, Candidate))
+        )
+
     def evaluate(self, problem: bytes, candidate: bytes) -> bytes:
         return encoded(
             self.session.evaluate(decoded(problem, Problem), decoded(candidate, Candidate))
@@ -147,6 +157,14 @@ class RemoteVerifier:
                     return 0
             reply = self._ray.get(asked)
         return decoded(reply, int)
+
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        found: Evaluation = self._ask("screen", problem, candidate, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=candidate)
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        found: Evaluation = self._ask("confirm", problem, candidate, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=candidate)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         found: Evaluation = self._ask("evaluate", problem, candidate, form=Evaluation)

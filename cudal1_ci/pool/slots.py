@@ -93,6 +93,12 @@ class LeasedVerifier:
         while (candidate := self._ask(lambda: next(several, None))) is not None:
             yield candidate
 
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.screen(problem, candidate))
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.confirm(problem, candidate))
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.evaluate(problem, candidate))
 

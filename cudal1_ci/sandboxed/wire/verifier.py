@@ -211,6 +211,9 @@ class Examine(InTurn[Verified]):
     """Workload under which its kernels are profiled meanwhile."""
     keeps: bool = False
     """Whether the examined process is timed."""
+    may_recall: bool = False
+    """Whether an examination of this program that passed may stand, where fresh processes are
+    timed next and none is profiled."""
 
 
 @dataclass(frozen=True, kw_only=True)

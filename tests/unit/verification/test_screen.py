@@ -237,7 +237,7 @@ def evaluated(monkeypatch, source: str, reference: str = "passed"):
     monkeypatch.setattr(Session, "device", lambda self: device)
     monkeypatch.setattr(Session, "_ask", ask)
     monkeypatch.setattr(
-        Session, "_measure", lambda self, workloads, verdict, goes_on: (verdict, ())
+        Session, "_measure", lambda self, config, workloads, verdict, goes_on: (verdict, ())
     )
     problem = Problem(reference=REFERENCE, workloads=())
     program = TextProgram(source=source, entry="ModelNew")
