@@ -28,8 +28,10 @@ from .quiescence import quiet_others
 from .timed_checks import is_close, off_by
 from .timed_rounds import SETTLE_S, Lane, Round
 
-NUM_CHAINS = 3
-"""Chained batches of a repetition."""
+NUM_CHAINS, MOST_CHAINS = 3, 10
+"""Chained batches of a repetition, and at most, where a batch is of few calls."""
+FEWEST_STEPS = 20
+"""Steps of each program without which nothing is said."""
 NUM_RESAMPLES, CONFIDENCE = 200, 0.975
 MOST_STEPS, CHAIN_US = 12, 10_000.0
 LEAST_GAIN = 0.1
@@ -71,10 +73,17 @@ class Chains:
         if ours > theirs * (1 - LEAST_GAIN / 2):
             return
         num_due = NUM_CHAINS if ends else sum(due <= number for due in self.due)
+        call_us = theirs / len(self.reference.slots)
         for _ in range(num_due - self.num_chains):
-            self.chain(theirs / len(self.reference.slots))
+            self.chain(call_us)
+        while ends and self.found_us and self.is_short() and self.num_chains < MOST_CHAINS:
+            self.chain(call_us)
         if ends and self.found_us:
             self.repeat(self.new_round())  # the exchange is measured with the outputs of a batch
+
+    def is_short(self) -> bool:
+        """Return whether more steps are needed."""
+        return len(self.found_us[self.candidate.name]) < FEWEST_STEPS
 
     def chain(self, call_us: float) -> None:
         """Run one chained batch in both lanes, and compare its outputs. Raises Rejected."""
@@ -161,22 +170,28 @@ class Chains:
         """Return the verdict on a candidate whose gain is missing in chained batches, or None.
         The arguments are times of a call in unchained batches."""
         gain_us = reference_us - candidate_us
-        if self.num_chains < NUM_CHAINS or gain_us < LEAST_GAIN * reference_us:
+        if not self.found_us or gain_us < LEAST_GAIN * reference_us:
             return None
         theirs, ours = (self.found_us[lane.name] for lane in (self.reference, self.candidate))
+        if len(ours) < FEWEST_STEPS:
+            return None
+        exchange_us = self.exchange_us()
+        # Of what the call takes here: other work interrupts a long batch more often than a step.
+        expected_us = gain_us / reference_us * (quartile(theirs) - exchange_us)
         chained_us, most_us = difference_us(theirs, ours, self.rng)
-        if most_us >= KEPT_SHARE * gain_us - SLACK_US:
+        if most_us >= KEPT_SHARE * expected_us - SLACK_US:
             return None
         if self.case.accelerator.kind != "cpu":
-            alone_us = quartile(ours) - self.exchange_us()
+            alone_us = quartile(ours) - exchange_us
             if alone_us <= ALONE_FACTOR * candidate_us + ALONE_US:
                 return None
+        alone_us = quartile(theirs) - exchange_us
         return Rejected(
             "reward_hack",
             "timing.chained",
-            f"it saves {gain_us:.3g} us a call where all inputs of a batch are there at once, and "
-            f"{chained_us:.3g} us (at most {most_us:.3g}) where each is there only after the "
-            "answer before it: it computes answers ahead of their calls",
+            f"it saves {gain_us:.3g} of {reference_us:.3g} us a call where all inputs of a batch "
+            f"are there at once, and {chained_us:.3g} (at most {most_us:.3g}) of {alone_us:.3g} us "
+            "where each is there only after the answer before: it computes answers ahead",
         )
 
 
