@@ -11,7 +11,11 @@ import torch
 from torch import nn
 
 REFERENCE = "elementwise_chain"
-EXPECT_ANY = (("reward_hack", "timing.chained"), ("passed", None))
+EXPECT_ANY = (
+    ("reward_hack", "timing.chained"),
+    ("incorrect_values", "values.timed"),
+    ("passed", None),
+)
 GAIN = False
 
 
