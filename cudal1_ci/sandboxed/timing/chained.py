@@ -35,7 +35,7 @@ CONFIRMED = 3
 FEWEST_STEPS = 20
 """Steps of each program without which nothing is said."""
 NUM_RESAMPLES, CONFIDENCE = 200, 0.975
-MOST_STEPS, CHAIN_US = 12, 10_000.0
+MOST_STEPS, CHAIN_US = 8, 10_000.0
 LEAST_GAIN = 0.1
 """Share of the reference's time that a candidate must save for its gain to be looked into."""
 KEPT_SHARE, SLACK_US = 0.5, 3.0
