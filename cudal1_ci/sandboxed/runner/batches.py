@@ -16,9 +16,10 @@ from ..memory.segment import slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
 from .arguments import flatten
+from .exact_types import is_lazy, need_exact
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
-from .subject import Subject, gradients_of, seed_all
+from .subject import Subject, forget, gradients_of, overlaps, plain, seed_all
 from .value_shapes import fitted, in_rows
 
 GRADIENT = "the gradient"
@@ -53,6 +54,8 @@ class Batches:
         self.gathers_early = False
         """Gather while the device still computes. It takes host time, and on a GPU none is
         counted then."""
+        self.kept: list[torch.Tensor] = []
+        """Outputs of earlier batches."""
         self.spin_s = 0.0
         """How long the runner waits busily for the next request."""
         self.num_settled = 0
@@ -87,12 +90,12 @@ class Batches:
         self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
         self.num_settled = 0
-        self.order = []
+        self.order, self.kept = [], []
         return Done()
 
     def let_go(self, segments: Sequence[str]) -> Done:
         """Release shared memory and all that was returned; see Subject."""
-        self.timed, self.gathered, self.regions = [], None, [[]]
+        self.timed, self.gathered, self.regions, self.kept = [], None, [[]], []
         return self.subject.let_go(segments)
 
     def arrange(self, sets: Sequence[int]) -> Done:
@@ -112,22 +115,20 @@ class Batches:
         verifier's clock."""
         outputs: list[Any] = []
         self.gathered = None
-        gc.disable()
-        try:
-            with torch.set_grad_enabled(self.subject.train):
-                start_s = time.perf_counter()
-                for position, number in enumerate(self.order):
-                    if self.seeded:
-                        seed_all(seed + position)
-                    outputs.append(self.subject.run(number))
-                self.timed = outputs
-                issue_us = (time.perf_counter() - start_s) * 1e6
-                if self.gathers_early:
-                    self.gathered = self.gather()
-                self.subject.synchronize()
-                claim_us = (time.perf_counter() - start_s) * 1e6
-        finally:
-            gc.enable()
+        grads = torch.set_grad_enabled(self.subject.train)
+        with self.subject.without_collections(), grads:
+            start_s = time.perf_counter()
+            for position, number in enumerate(self.order):
+                if self.seeded:
+                    seed_all(seed + position)
+                outputs.append(self.subject.run(number))
+            self.timed = outputs
+            self.subject.read_own_state()
+            issue_us = (time.perf_counter() - start_s) * 1e6
+            if self.gathers_early:
+                self.gathered = self.gather()
+            self.subject.synchronize()
+            claim_us = (time.perf_counter() - start_s) * 1e6
         num_threads = torch.get_num_threads()
         return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
 
@@ -135,7 +136,7 @@ class Batches:
         """Copy the outputs of the last batch (and in train mode the inputs' gradients) to the
         given places."""
         tensors = self.gather() if self.gathered is None else self.gathered
-        places = self.regions[region]
+        places = self.regions[region][: len(tensors)]
         if self.bounded:
             places, tensors = fitted(places, tensors)
         # One kernel for many small outputs, where a copy of each would cost as much as the call.
@@ -152,7 +153,8 @@ class Batches:
             TypeError, ValueError: The outputs do not have the form of the first calls'.
         """
         tensors: list[torch.Tensor] = []
-        for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
+        shapes_of_calls = self.shapes[: len(self.order)]
+        for output, number, shapes in zip(self.timed, self.order, shapes_of_calls, strict=True):
             is_one = type(output) is torch.Tensor and is_ordinary(output)
             leaves = [output] if is_one else flatten(output)[0]
             if self.subject.train:
@@ -165,9 +167,7 @@ class Batches:
                         f"a timed call returned the shape {list(tensor.shape)} on "
                         f"{tensor.device}, expected {list(shape)} on {device}"
                     )
-                if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-                    raise TypeError(f"a timed call returned a {type(tensor).__name__}")
-                tensors.append(tensor)
+                tensors.append(need_exact(tensor, "an output of a timed call"))
         return tensors
 
     def rehearse(self) -> Done:
@@ -201,17 +201,40 @@ class Batches:
         names += [f"the state `{key}`" for key in state]
         return Remains(names=tuple(names), slots=tuple(slot_of(t) for t in left))
 
+    def keep(self, position: int) -> Done:
+        """Keep the outputs of one call of the last batch for later rounds."""
+        self.kept += flatten(self.timed[position])[0]
+        return Done()
+
+    def kept_outputs(self) -> Remains:
+        """Return the outputs that were kept. The tensors stay here until `collect`."""
+        self.subject.kept, self.kept = [[plain(one) for one in self.kept]], []
+        kept = self.subject.kept[0]
+        names = tuple(f"output {number}" for number in range(len(kept)))
+        return Remains(names=names, slots=tuple(map(slot_of, kept)))
+
     def left(self) -> Left:
         """Return, outside any clock, which outputs of the last batch share memory with an input
-        of their call, and which functions were replaced."""
+        of their call, overlap themselves or are lazy, and what of the process was changed."""
         shared = {
             leaf
             for output, number in zip(self.timed, self.order, strict=True)
             for leaf, tensor in enumerate(flatten(output)[0])
             if self.subject.aliases(tensor, number)
         }
-        replaced = patched(self.subject.attributes)
-        return Left(aliases=tuple(sorted(shared)), patched=tuple(replaced))
+        leaves = [
+            (leaf, tensor)
+            for output in self.timed
+            for leaf, tensor in enumerate(flatten(output)[0])
+            if type(tensor) is torch.Tensor
+        ]
+        return Left(
+            aliases=tuple(sorted(shared)),
+            patched=tuple(patched(self.subject.attributes)),
+            overlapping=tuple(sorted({leaf for leaf, tensor in leaves if overlaps(tensor)})),
+            lazy=tuple(sorted({leaf for leaf, tensor in leaves if is_lazy(tensor)})),
+            process=self.subject.changed_settings(),
+        )
 
     def settle(self) -> Done:
         """Drop outputs and gradients and collect garbage, between batches and outside any clock.
@@ -232,8 +255,7 @@ class Batches:
     def forget_gradients(self) -> None:
         """Drop gradients of inputs and parameters."""
         for views in self.subject.inputs.values():
-            for view in views:
-                view.grad = None
+            forget(views)
         forget_gradients(self.subject.module)
 
     def poison(self) -> None:

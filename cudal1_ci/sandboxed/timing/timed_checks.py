@@ -16,9 +16,12 @@ from ..memory.segment import place
 from ..runner.batches import GRADIENT
 from ..runner.value_shapes import MOST_DIMENSIONS
 from ..verifier.cases import Case, Limits, Rejected
+from ..verifier.changed_settings import is_refused, process_changes
 from ..verifier.compare import Tolerance, tolerance
+from ..verifier.correctness import shown_changes
 from ..verifier.magnitude import pieces, widen
-from ..verifier.near_inputs import Strays, are_jumps, strays_of
+from ..verifier.near_inputs import Strays, are_jumps, each_near, strays_of
+from ..verifier.output_aliasing import left_to_the_reader
 from ..verifier.signs import aligned
 from ..verifier.value_shapes import most_elements, places_of
 from ..wire.runner import Aftermath, AskLeft, Collect
@@ -39,9 +42,21 @@ def timed_tolerances(case: Case, count: int) -> list[Tolerance]:
         Tolerance(
             2 * max(budgets[leaf].absolute for budgets in drawn),
             2 * max(budgets[leaf].relative for budgets in drawn),
+            local=twice_the_largest(
+                [None if leaf in case.bounds else budgets[leaf].local for budgets in drawn]
+            ),
         )
         for leaf, _ in places_of(count - len(case.bounds), case.bounds)
     ]
+
+
+def twice_the_largest(found: list[torch.Tensor | None]) -> torch.Tensor | None:
+    """Return twice the allowance of each element where that of some trials is its own; None where
+    none is, or where trials have other shapes."""
+    known = [one for one in found if one is not None]
+    if not known or len({one.shape for one in known}) != 1:
+        return None
+    return 2 * torch.stack(known).amax(0)
 
 
 def check_outputs(
@@ -119,6 +134,8 @@ def off_by(leaf: int, gap: float) -> Rejected:
 
 def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bool:
     """Return whether it is within the budget. Non-finite values must be equally non-finite."""
+    if budget.local is not None:
+        return all(bool(is_near.all()) for is_near in each_near(got, expected, budget))
     if not (got.is_floating_point() or got.is_complex()):
         return torch.equal(got, expected)
     return all(
@@ -152,6 +169,18 @@ def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
     if shared := sorted(set(theirs.aliases) - set(ours.aliases)):
         message = f"output {shared[0]} of a timed call shares the memory of an input"
         raise Rejected("mutates_input", "output.aliases_input", message)
+    if lazy := sorted(set(theirs.lazy) - set(ours.lazy)):
+        raise left_to_the_reader(lazy[0], "when it is timed")
+    if overlapping := sorted(set(theirs.overlapping) - set(ours.overlapping)):
+        message = (
+            f"several elements of output {overlapping[0]} of a timed call are one place in memory "
+            "(`expand`), while those of separate trials were not"
+        )
+        raise Rejected("reward_hack", "output.overlaps", message)
+    own = process_changes(ours.process, theirs.process)
+    if refused := {name: own[name] for name in own if is_refused(name, is_patch=False)}:
+        message = f"timed calls change settings of the process ({shown_changes(refused)[:1500]})"
+        raise Rejected("reward_hack", "state.global", message)
     if replaced := sorted(set(theirs.patched) - set(ours.patched)):
         message = f"timed calls replace functions of the whole process ({', '.join(replaced)})"
         raise Rejected("reward_hack", "state.global", message)

@@ -45,6 +45,7 @@ from ..wire.runner import (
 )
 from ..wire.tensors import OutputSlot
 from .new_inputs import Stock
+from .quiescence import quiet_others
 
 SETTLE_S = 30.0
 SHORT_S = 0.3
@@ -246,6 +247,7 @@ def span_of(
     request, wanted = kind(seed=one.seed), Deliver(region=one.region)
     body, wanted_body = encode(request), encode(wanted)
     is_batch = kind is Batch
+    quiet_others(lane.runner)
     if is_batch and lane.rehearses:
         lane.runner.ask(Rehearse(), limits.call_s)
     lane.runner.spin_s = accelerator.spin_s

@@ -22,13 +22,15 @@ from ..forkserver.handles import RunnerFailure, RunnerHandle
 from ..wire.programs import Program, TreeProgram
 from ..wire.runner import Called, Settings
 from ..wire.verdicts import Finding, KernelTime, Status
-from .cases import Answer, Case, Limits, Rejected
+from .cases import Answer, Case, Limits, Rejected, describe_leaf
+from .changed_settings import is_refused, process_changes
 from .compare import Difference, Tolerance, difference
 from .failures import rejection_of_candidate
 from .gradient_flow import compare_reach
 from .inputs import each_same_bits, same_bits
-from .output_aliasing import compare_memory
+from .output_aliasing import compare_memory, left_to_the_reader
 from .signs import aligned, learn_signs, words_on_signs
+from .spread import MOST_JUMPS, explain
 from .stream_order import compare_order
 from .ties import Compared, compared_trials, settle_ties, with_ties
 
@@ -198,6 +200,11 @@ def compare_form(case: Case, calls: Sequence[Called], first: int) -> None:
         if want.types != got.types:
             message = f"expected outputs of types {list(want.types)}, got {list(got.types)} {on}"
             raise Rejected("reward_hack", "output.type", message)
+        if lazy := sorted(set(got.lazy) - set(want.lazy)):
+            raise left_to_the_reader(lazy[0], on)
+        if got.is_rewritten and not want.is_rewritten:
+            message = f"a later call changed what the list or dict that it returned holds {on}"
+            raise Rejected("reward_hack", "output.rewritten", message)
         for leaf, (ours, theirs) in enumerate(zip(want.aliases, got.aliases, strict=True)):
             if set(theirs) - set(ours):
                 message = f"output {leaf} shares memory with an input; the reference's does not"
@@ -262,9 +269,12 @@ def compare_mutations(case: Case, answer: Answer) -> None:
             raise Rejected("incorrect_values", "state.values", message, max_abs_error=found.max_abs)
 
 
-def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
+def compare_values(
+    case: Case, answer: Answer, explain: Callable[[int], bool] = lambda _: False
+) -> tuple[float, float]:
     """Compare every output of every trial with its budget. Return the largest absolute and
-    relative error."""
+    relative error. Where rounding may be why an output is off, `explain` learns what rounding may
+    do on that trial's inputs, and returns whether that was not known."""
     assert case.expected is not None
     differences = differences_of(case, answer, case.tolerances)
     found, number, leaf = max(differences, key=lambda one: one[0].excess)
@@ -273,6 +283,9 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
             max(one.max_abs for one, _, _ in differences),
             max(one.max_rel for one, _, _ in differences),
         )
+    is_rare = found.num_far <= MOST_JUMPS * answer.outputs[number][leaf].numel()
+    if is_rare and explain(number):
+        return compare_values(case, answer, explain)
     status: Status = "incorrect_values"
     rule = "values.mismatch"
     if found.is_loose:
@@ -293,14 +306,18 @@ def compare_equivalent(
 ) -> tuple[float, float]:
     """Compare as `compare_values` does. Where a candidate is off, learn which ties and signs are
     free (ties.py, signs.py), and compare again. Raises Rejected."""
+
+    def explained(number: int) -> bool:
+        return explain(case, template, limits, number)
+
     try:
-        return compare_values(case, answer)
+        return compare_values(case, answer, explained)
     except Rejected:
         has_ties = settle_ties(case, template, compared_trials(case, answer), limits)
         has_signs = case.signs is None and learn_signs(case, template, limits)
         if not (has_ties or has_signs):
             raise
-    return compare_values(case, answer)
+    return compare_values(case, answer, explained)
 
 
 def less_precise(case: Case, answer: Answer) -> list[Finding]:
@@ -359,24 +376,11 @@ def leaf_difference(
     found = difference(
         output,
         case.expected.outputs[number][leaf],
-        case.oracle[number][leaf] if case.oracle else None,
+        case.truth(number)[leaf],
         budget,
         case.accelerator.device,
     )
     return replace(found, max_rel=0.0) if leaf in case.noise else found
-
-
-def describe_leaf(case: Case, number: int, leaf: int) -> str:
-    """Return `output 0`, or which gradient or state tensor a compared leaf is."""
-    assert case.expected is not None
-    num_leaves = case.expected.calls[number].num_leaves
-    if leaf < num_leaves:
-        return f"output {leaf}"
-    num_states = len(case.state_slots)
-    num_compared = len(case.expected.outputs[number])
-    if leaf >= num_compared - num_states:
-        return f"state `{case.state_slots[leaf - num_compared + num_states].key}` after the call"
-    return f"gradient {leaf - num_leaves}"
 
 
 def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Finding]:
@@ -391,7 +395,11 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
     """
     assert case.expected is not None
     ours, theirs = (values_of(one.flags) for one in (case.expected, answer))
-    changed = {key: (value, theirs[key]) for key, value in ours.items() if theirs[key] != value}
+    changed = {
+        key: (value, theirs[key])
+        for key, value in ours.items()
+        if theirs[key] != value and key != "process"
+    }
     shown = [
         Finding(rule=f"state.{key}", message=f"{words}: {str(changed[key][1])[:300]}")
         for key, words in SHOWN.items()
@@ -404,10 +412,17 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
         )
         shown.append(Finding(rule="state.flags", message=message))
     rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
-    if rest:
-        text = shown_changes(rest)
-        message = f"it changes settings of the whole process ({text[:1000]})"
+    assert case.expected.flags is not None
+    assert answer.flags is not None
+    own = process_changes(case.expected.flags.process, answer.flags.process)
+    refused = {name for name in own if is_refused(name, is_patch=is_patch)}
+    if rest or refused:
+        text = shown_changes({**rest, **own})
+        message = f"it changes settings of the whole process ({text[:1500]})"
         raise Rejected("reward_hack", "state.global", message)
+    if own:
+        message = f"it changes settings of the whole process ({shown_changes(own)[:1500]})"
+        shown.append(Finding(rule="state.process", message=message))
     return shown
 
 

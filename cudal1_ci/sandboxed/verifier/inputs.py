@@ -314,6 +314,8 @@ class Room:
         slot = slot_of(tensor)
         if self.dtype and tensor.is_floating_point():
             return replace(slot, dtype=self.dtype)
+        if self.dtype and tensor.is_complex():
+            return replace(slot, dtype="complex128")
         return slot
 
     def describe(self) -> tuple[LaidSet, ...]:

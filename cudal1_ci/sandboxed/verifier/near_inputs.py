@@ -12,7 +12,8 @@ covered either; they have fewer elements, and an oracle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,14 +71,8 @@ def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> S
     if expected.is_complex():
         return None
     numbers = [
-        torch.isclose(
-            widen(one), widen(other), rtol=budget.relative, atol=budget.absolute, equal_nan=True
-        )
-        .logical_not_()
-        .flatten()
-        .nonzero()
-        .flatten()
-        for one, other in zip(pieces(got), pieces(expected), strict=True)
+        is_near.logical_not().flatten().nonzero().flatten()
+        for is_near in each_near(got, expected, budget)
     ]
     if not 0 < sum(map(len, numbers)) <= MOST_ELEMENTS:  # whole numbers that float64 does not hold
         return None
@@ -85,8 +80,26 @@ def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> S
     if not (values.isfinite().all() and truth.isfinite().all()):
         return None
     slack = budget.absolute + budget.relative * truth.abs()
+    if budget.local is not None:
+        slack = torch.maximum(slack, picked(budget.local.expand_as(expected), numbers))
     most = 0.0 if expected.is_floating_point() else MOST_TIES_LEFT
     return Strays(numbers, values, slack, truth, truth, most)
+
+
+def each_near(
+    got: torch.Tensor, expected: torch.Tensor, budget: Tolerance
+) -> Iterator[torch.Tensor]:
+    """Yield which elements of each piece are within a budget. Its allowance for single elements
+    is that of one call; of several calls each has it."""
+    local: Iterator[torch.Tensor | None] = itertools.repeat(None)
+    if budget.local is not None:
+        local = pieces(budget.local.expand_as(expected))
+    for one, other, allowed in zip(pieces(got), pieces(expected), local, strict=False):
+        ours, theirs = widen(one), widen(other)
+        is_near = torch.isclose(
+            ours, theirs, rtol=budget.relative, atol=budget.absolute, equal_nan=True
+        )
+        yield is_near if allowed is None else is_near | ((ours - theirs).abs() <= allowed)
 
 
 def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tensor:

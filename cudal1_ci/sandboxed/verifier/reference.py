@@ -27,8 +27,9 @@ from .compare import as_bools
 from .failures import is_out_of_memory, rejection_of_reference, twice
 from .inputs import InputSet, each_same_bits, same_bits
 from .mutants import check_constancy, try_mutants
-from .oracle import known_errors, learn_oracle, settle_tolerances
+from .oracle import known_errors, learn_oracle, report_unknown, settle_tolerances
 from .precision import allow
+from .spread import learn_missing
 from .states import other_states, randomize
 from .value_shapes import learn_bounds
 from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
@@ -76,8 +77,10 @@ def make_case(
                 hold(case, "control", first, stack.pop_all())
     except RunnerFailure as failure:
         raise rejection_of_reference(failure) from failure
-    learn_oracle(case, template, limits)
+    reason = learn_oracle(case, template, limits)
     settle_tolerances(case)
+    learn_missing(case, template, limits)
+    report_unknown(case, reason)
     check_constancy(case)
     case.precision = precision
     allow(case, template, limits)

@@ -179,7 +179,7 @@ def is_turned(
 
 
 def turn_together(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    """Return whether the vectors of two outputs have turned alike in all calls."""
+    """Return whether the vectors of two outputs have turned in the same way in all calls."""
     return all(
         ours.shape == theirs.shape and bool(torch.isclose(ours, theirs, atol=1e-3).all())
         for ours, theirs in zip(one, other, strict=True)

@@ -81,10 +81,10 @@ def passes(verdict) -> bool:
     return verdict.status == "passed" or rules == ["timing.noisy"]
 
 
-def evaluate(session: Session, problem: Problem, source: str):
+def evaluate(session: Session, problem: Problem, source: str, by: str = "evaluate"):
     program = TextProgram(source=HEAD + textwrap.dedent(source), entry="Model")
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-    return session.evaluate(problem, candidate)
+    return getattr(session, by)(problem, candidate)
 
 
 LINEAR = """
