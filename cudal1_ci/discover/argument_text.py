@@ -8,7 +8,7 @@ anything: a worker imports symbols later.
     argument = [NAME "="] value
     value    = tensor | literal | list | tuple | set | dict | symbol | symbol "(" arguments ")"
     tensor   = DTYPE "[" sizes "]" {"in" LOW ".." HIGH | "stride" "(" strides ")"
-               | "channels_last" | "channels_last_3d" | "on" DEVICE | "grad"}
+               | "channels_last" | "channels_last_3d" | "on" DEVICE | "grad" | INVARIANT}
     symbol   = "torch" "." NAMES | MODULE ":" NAMES
 """
 
@@ -20,9 +20,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar, get_args
 
 from cudal1_ci.records import ArgumentSpec, Constant, Instance, Items, Mapping, Symbol, TensorSpec
+from cudal1_ci.records.workload import Invariant
 
 DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
@@ -45,6 +46,8 @@ OTHER_NAMES = {
     "tensor": "float32",
 }
 """Other names of a dtype: suggested, not accepted, so that one type has one name."""
+
+INVARIANTS: tuple[str, ...] = get_args(Invariant)
 
 CHANNELS_LAST = {"channels_last": 4, "channels_last_3d": 5}
 """Memory formats, and the number of dimensions that each is for."""
@@ -247,17 +250,19 @@ class Reader:
             raise self.error(f"a dtype (did you mean {near}?)" if near else "a dtype", dtype)
         self.at += 2
         shape = tuple(self.until("]", lambda: self.integer("a size of 0 or more")))
-        traits: dict[str, object] = {}
+        traits: dict[str, Any] = {}
         while self.token.kind == "name":
             self.trait(dtype.text, shape, traits)
-        return TensorSpec(shape=shape, dtype=dtype.text, **traits)  # type: ignore[arg-type]
+        return TensorSpec(shape=shape, dtype=dtype.text, **traits)
 
-    def trait(self, dtype: str, shape: tuple[int, ...], traits: dict[str, object]) -> None:
+    def trait(self, dtype: str, shape: tuple[int, ...], traits: dict[str, Any]) -> None:
         """Read one trait after a tensor's shape and store it in `traits`."""
         token = self.token
         self.at += 1
         if token.text == "in":
             traits["low"], traits["high"] = self.range_of(dtype)
+            if "int" not in dtype and dtype != "bool":
+                traits["invariants"] = (*traits.get("invariants", ()), "range")
         elif token.text == "stride":
             self.expect("mark", "(", "`(` after stride")
             stride = tuple(self.until(")", lambda: self.integer("a stride of 0 or more")))
@@ -274,8 +279,12 @@ class Reader:
             traits["device"] = device + index
         elif token.text == "grad":
             traits["requires_grad"] = True
+        elif token.text in INVARIANTS:
+            traits["invariants"] = (*traits.get("invariants", ()), token.text)
         else:
-            raise self.error("in, stride, channels_last, on, grad or the end", token)
+            names = ", ".join(INVARIANTS)
+            wanted = f"in, stride, channels_last, on, grad, {names} or the end"
+            raise self.error(wanted, token)
 
     def integer(self, wanted: str) -> int:
         token = self.expect("number", "", wanted)

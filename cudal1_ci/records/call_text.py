@@ -64,6 +64,7 @@ def _tensor(spec: TensorSpec) -> str:
     text = f"{spec.dtype}{list(spec.shape)}"
     if spec.dtype.lstrip("u").startswith("int") and spec.low is not None and spec.high is not None:
         text += f" in {spec.low:.0f}..{spec.high:.0f}"
+    text += "".join(f" {name}" for name in spec.invariants if name != "range")
     if spec.stride is not None and spec.stride != _contiguous(spec.shape):
         text += f" strided {spec.stride}"
     if spec.device != "cpu":

@@ -14,6 +14,20 @@ Sizes = Annotated[
 """Of as many dimensions as torch knows."""
 
 
+Invariant = Literal[
+    "sorted",
+    "descending",
+    "unique",
+    "permutation",
+    "prefix",
+    "offsets",
+    "pairs",
+    "shares",
+    "range",
+]
+"""What values keep to; `docs/workloads.md` says what each means."""
+
+
 class TensorSpec(Published, frozen=True, kw_only=True, tag="tensor"):
     """A tensor to be made by the verifier. `stride` None is contiguous; `low`/`high` are the
     observed (inclusive) range: integers are drawn uniformly in it, floats keep its scale and
@@ -27,6 +41,8 @@ class TensorSpec(Published, frozen=True, kw_only=True, tag="tensor"):
     low: float | None = None
     high: float | None = None
     requires_grad: bool = False
+    invariants: tuple[Invariant, ...] = ()
+    """What its values keep to: rows in order, numbers that occur once, corners of boxes."""
 
 
 class Constant(Published, frozen=True, kw_only=True, tag="constant"):

@@ -27,9 +27,9 @@ from ..verifier.inputs import (
     draw,
     factor_between,
     is_float,
-    put_in_order,
     shapes_of,
 )
+from ..verifier.invariants import impose
 from ..wire.tensors import Slot
 
 PATTERN_LENGTH = 2**18 - 5
@@ -124,6 +124,8 @@ class Stock:
             if is_float(tensor) and tensor.numel() > DRAWN_ELEMENTS[place.device.type]:
                 place.copy_(tensor)
                 vary(place, self.generator, even)
+                if tensor.is_floating_point():
+                    impose(place, spec.invariants, spec.low, spec.high)
             else:
                 place.copy_(draw(spec, self.generator))
 
@@ -137,7 +139,7 @@ class Stock:
                 vary(place, self.generator, even)
             else:
                 place.mul_(factor)
-        put_in_order(places, self.source.orders)
+        self.source.impose(places)
 
     def change_few(self, places: Sequence[torch.Tensor]) -> None:
         """Change a few elements of a set of this source."""
@@ -152,8 +154,8 @@ def change_few(
 ) -> None:
     """Exchange a few elements of a set: whole numbers that may move, and floats. Floats that are
     in order, or can only be changed together, stay."""
-    for tensor, moves, order in zip(tensors, source.moves, source.orders, strict=True):
-        if moves or (is_float(tensor) and not source.is_rigid and not order):
+    for tensor, moves, names in zip(tensors, source.moves, source.invariants, strict=True):
+        if moves or (is_float(tensor) and not source.is_rigid and not names):
             exchange(tensor, rng, num_pairs)
 
 

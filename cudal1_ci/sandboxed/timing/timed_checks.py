@@ -42,7 +42,9 @@ def timed_tolerances(case: Case, count: int) -> list[Tolerance]:
         Tolerance(
             2 * max(budgets[leaf].absolute for budgets in drawn),
             2 * max(budgets[leaf].relative for budgets in drawn),
-            local=twice_the_largest([budgets[leaf].local for budgets in drawn]),
+            local=twice_the_largest(
+                [None if leaf in case.bounds else budgets[leaf].local for budgets in drawn]
+            ),
         )
         for leaf, _ in places_of(count - len(case.bounds), case.bounds)
     ]

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from .invariants import invariants_of
+
 MAX_STRING_CHARS = 64
 """For mode names and the like. Longer strings are data, which is not recorded."""
 MAX_ITEMS = 256
@@ -79,7 +81,8 @@ def is_function(value: Any) -> bool:
 
 
 def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
-    """Return shape, dtype, strides where not contiguous, and the range of the values."""
+    """Return shape, dtype, strides where not contiguous, and range and invariants of the
+    values."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
         raise UnrecordableError(f"is a {type(tensor).__name__} ({tensor.layout})")
     spec: dict[str, Any] = {
@@ -95,6 +98,8 @@ def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
     bounds = value_range(tensor)
     if bounds is not None:
         spec["low"], spec["high"] = bounds
+    if names := invariants_of(tensor):
+        spec["invariants"] = names
     return spec
 
 

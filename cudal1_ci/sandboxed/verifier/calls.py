@@ -27,11 +27,12 @@ from .inputs import (
     Source,
     draw,
     dtypes_of,
+    invariants_in,
     is_of_floats,
     mixable,
     movable,
-    orders_of,
 )
+from .invariants import are_movable
 
 NUM_MADE_SETS = 4
 """Calls of the user's `get_inputs` for the correctness trials."""
@@ -73,13 +74,17 @@ def call_of(
         rest, specs = tensor_specs(call)
         source = Source(call=rest, specs=specs)
         source.grads = [spec.requires_grad for spec in specs]
-        source.moves = [not is_of_floats(spec) for spec in specs]
+        source.invariants = [spec.invariants for spec in specs]
+        source.moves = [not is_of_floats(one) and are_movable(one.invariants) for one in specs]
     else:
         source.grads = [t.is_floating_point() for t in source.made[0].tensors]
         source.moves, source.mixes = movable(source.made), mixable(source.made)
         for number in source.made[0].structure:
             source.moves[number] = source.mixes[number] = False
-        source.orders = orders_of(source.made)
+        source.invariants = invariants_in(source.made)
+        for number, names in enumerate(source.invariants):
+            source.moves[number] &= are_movable(names)
+            source.mixes[number] &= not names
     case = Case(
         name=workload.name,
         accelerator=accelerator,

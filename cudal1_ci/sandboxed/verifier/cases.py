@@ -41,6 +41,7 @@ from .memory_plan import Plan, num_together
 
 if TYPE_CHECKING:
     from .signs import Vectors
+    from .ties import Ties
 
 BY_READING = (
     "its code could run when the state is read, outside of the clock; the reference's is of "
@@ -158,6 +159,8 @@ class Case:
     bounds: dict[int, int] = field(default_factory=dict)
     """By number: outputs whose shape depends on values, and their most elements
     (value_shapes.py)."""
+    ties: dict[int, dict[int, Ties]] = field(default_factory=dict)
+    """By the number of a trial in which a candidate was off: ties of outputs (ties.py)."""
     signs: dict[int, Vectors] | None = None
     """By number: outputs that are vectors without a definite sign; None before a candidate was
     off (signs.py)."""

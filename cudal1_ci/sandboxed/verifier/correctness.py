@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure, RunnerHandle
 from ..wire.programs import Program, TreeProgram
@@ -30,6 +32,10 @@ from .output_aliasing import compare_memory, left_to_the_reader
 from .signs import aligned, learn_signs, words_on_signs
 from .spread import MOST_JUMPS, explain
 from .stream_order import compare_order
+from .ties import Compared, compared_trials, settle_ties, with_ties
+
+FEWER_ROWS, OTHER_STATE = -1, -2
+"""Keys of ties beyond those of the trials."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +81,9 @@ def examine(
             findings = compare_settings(case, answer, is_patch=isinstance(program, TreeProgram))
             findings += less_precise(case, answer)
             findings += compare_first_draw(case, answer)
-            compare_other_state(case, runner, limits)
+            compare_other_state(case, template, runner, limits)
             findings += compare_order(case, template, runner, limits)
-            special = specialization(case, runner, program, limits)
+            special = specialization(case, template, runner, program, limits)
             rows = rows_of(case, runner, limits) if profiles else None
             lost = compare_reach(case, template, runner, program, limits)
             if hold is not None and not special and not lost:
@@ -95,15 +101,21 @@ def rows_of(case: Case, runner: RunnerHandle, limits: Limits) -> tuple[KernelTim
         return None
 
 
-def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> None:
+def compare_other_state(
+    case: Case, template: Template, runner: RunnerHandle, limits: Limits
+) -> None:
     """Check that weights loaded after the first calls count: training continues, checkpoints are
     loaded."""
     if case.other_state is None:
         return
     state, expected = case.other_state
     case.load_state(runner, state, limits)
-    got = case.answer(runner, limits, sets=[case.trials[0][1]])
-    worst = worst_difference(case, expected, got)
+    inputs = case.trials[0][1]
+    got = case.answer(runner, limits, sets=[inputs])
+    one = Compared(OTHER_STATE, inputs, expected.outputs[0], got.outputs[0])
+    worst = worst_difference(case, one)
+    if worst is not None and worst.excess > 1 and settle_ties(case, template, [one], limits, state):
+        worst = worst_difference(case, one)
     if worst is None or worst.excess > 1:
         how = "has another form" if worst is None else f"is off by {worst.max_abs:.3g}"
         message = (
@@ -114,18 +126,18 @@ def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> Non
         raise Rejected("incorrect_values", "state.baked", message, max_abs_error=most)
 
 
-def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | None:
-    """Return the worst difference of the first call's outputs, without an oracle; None where
-    their forms differ."""
-    ours, theirs = expected.outputs[0], got.outputs[0]
+def worst_difference(case: Case, one: Compared) -> Difference | None:
+    """Return the worst difference of a call's outputs, without an oracle; None where their forms
+    differ."""
+    ours, theirs = list(one.expected), list(one.got)
     if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
         return None
-    theirs = aligned(case.signs, theirs, ours)
+    theirs = with_ties(case.ties.get(one.key), aligned(case.signs, theirs, ours), ours)
     return max(case.differences(theirs, ours), key=lambda one: one.excess)
 
 
 def specialization(
-    case: Case, runner: RunnerHandle, program: Program, limits: Limits
+    case: Case, template: Template, runner: RunnerHandle, program: Program, limits: Limits
 ) -> list[Finding]:
     """Check a candidate on a batch of fewer rows, which the reference accepts. A text may refuse
     it, because a text is made for given shapes. A patch of code that is called with other shapes
@@ -145,7 +157,10 @@ def specialization(
         if isinstance(program, TreeProgram):
             raise Rejected("incorrect_shape", "shape.specialized", message) from failure
         return [Finding(rule="shape.specialized", message=message)]
-    worst = worst_difference(case, expected, got)
+    one = Compared(FEWER_ROWS, inputs, expected.outputs[0], got.outputs[0])
+    worst = worst_difference(case, one)
+    if worst is not None and worst.excess > 1 and settle_ties(case, template, [one], limits):
+        worst = worst_difference(case, one)
     if worst is None or worst.excess > 1:
         how = "has another form" if worst is None else f"is off by {worst.max_abs:.3g}"
         message = f"the output {how} with {rows} rows instead of those of the workload"
@@ -289,8 +304,8 @@ def compare_values(
 def compare_equivalent(
     case: Case, template: Template, answer: Answer, limits: Limits
 ) -> tuple[float, float]:
-    """Compare as `compare_values` does. Where a candidate is off, learn whether the signs of the
-    output are free (signs.py), and compare again. Raises Rejected."""
+    """Compare as `compare_values` does. Where a candidate is off, learn which ties and signs are
+    free (ties.py, signs.py), and compare again. Raises Rejected."""
 
     def explained(number: int) -> bool:
         return explain(case, template, limits, number)
@@ -298,7 +313,9 @@ def compare_equivalent(
     try:
         return compare_values(case, answer, explained)
     except Rejected:
-        if case.signs is not None or not learn_signs(case, template, limits):
+        has_ties = settle_ties(case, template, compared_trials(case, answer), limits)
+        has_signs = case.signs is None and learn_signs(case, template, limits)
+        if not (has_ties or has_signs):
             raise
     return compare_values(case, answer, explained)
 
@@ -326,8 +343,15 @@ def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]
         (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
         for number, outputs in enumerate(answer.outputs)
         if number not in case.unsettled
-        for leaf, output in enumerate(aligned(case.signs, outputs, case.expected.outputs[number]))
+        for leaf, output in enumerate(settled(case, number, outputs))
     ]
+
+
+def settled(case: Case, number: int, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return outputs of a trial with the reference's choice where signs or ties are free."""
+    assert case.expected is not None
+    expected = case.expected.outputs[number]
+    return with_ties(case.ties.get(number), aligned(case.signs, outputs, expected), expected)
 
 
 def off_by(case: Case, found: Difference, number: int, leaf: int) -> str:

@@ -26,6 +26,7 @@ from ..wire.arguments import GivenCall, TensorSpec
 from ..wire.runner import LaidSet
 from ..wire.tensors import Slot
 from .compare import as_bools
+from .invariants import Names, common, draw_whole_numbers, impose
 from .magnitude import pieces
 
 FEWEST_ORDERED = 4
@@ -95,17 +96,16 @@ class Source:
     """Whole numbers that may change places in a row, where the reference accepts it."""
     mixes: list[bool] = field(default_factory=list)
     """Whole numbers among them that may be mixed with another set's."""
-    orders: list[int] = field(default_factory=list)
-    """Order of floats whose rows rise (1) or fall (-1) in all sets, such as edges of bins. They
-    stay so."""
+    invariants: list[Names] = field(default_factory=list)
+    """What the values of each tensor keep to, such as an order (invariants.py)."""
 
     def __post_init__(self) -> None:
         if not self.moves:
             self.moves = [False] * len(self.specs or (self.made[0].tensors if self.made else ()))
         if not self.mixes:
             self.mixes = [False] * len(self.moves)
-        if not self.orders:
-            self.orders = [0] * len(self.moves)
+        if not self.invariants:
+            self.invariants = [()] * len(self.moves)
 
     def draw(self, number: int, generator: torch.Generator) -> InputSet:
         """Return a new set. Made ones are taken in turn and scaled, specs are drawn."""
@@ -124,7 +124,16 @@ class Source:
     def changed(self, base: InputSet, generator: torch.Generator) -> InputSet:
         """Return a made set, scaled, on the generator's device."""
         here = InputSet([tensor.to(generator.device) for tensor in base.tensors], base.data)
-        return scaled(here, factor_between(*FACTORS, generator))
+        found = scaled(here, factor_between(*FACTORS, generator))
+        self.impose(found.tensors)
+        return found
+
+    def impose(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Change floats of a set in place so that they keep to what the workload's do."""
+        ranges = [(one.low, one.high) for one in self.specs] or [(None, None)] * len(tensors)
+        for tensor, names, (low, high) in zip(tensors, self.invariants, ranges, strict=True):
+            if tensor.is_floating_point():
+                impose(tensor, names, low, high)
 
 
 def shapes_of(one: InputSet) -> list[torch.Size]:
@@ -168,39 +177,9 @@ def mixable(sets: Sequence[InputSet]) -> list[bool]:
     ]
 
 
-def orders_of(sets: Sequence[InputSet]) -> list[int]:
-    """Return the order of rows of floats in all sets, for each of the same tensors: 0 where
-    there is none."""
-    found = []
-    for first, *others in zip(*(one.tensors for one in sets), strict=True):
-        order = order_of(first)
-        found.append(order if all(order and order_of(one) == order for one in others) else 0)
-    return found
-
-
-def order_of(tensor: torch.Tensor) -> int:
-    """Return 1 where no row of floats falls and some rise, -1 for the reverse."""
-    if not tensor.is_floating_point() or tensor.itemsize < 2:  # those that torch does not compare
-        return 0
-    if tensor.dim() == 0 or tensor.shape[-1] < FEWEST_ORDERED or not tensor.numel():
-        return 0
-    rises, falls = steps_in(tensor[(0,) * (tensor.dim() - 1)])
-    if not (rises and falls):  # most tensors without an order show it in the first row
-        rises, falls = steps_in(tensor)
-    return 0 if rises == falls else 1 if rises else -1
-
-
-def steps_in(tensor: torch.Tensor) -> list[bool]:
-    """Return whether a row rises anywhere, and whether one falls."""
-    before, after = tensor[..., :-1], tensor[..., 1:]
-    return as_bools([(after > before).any(), (after < before).any()])
-
-
-def put_in_order(tensors: Sequence[torch.Tensor], orders: Sequence[int]) -> None:
-    """Sort rows that have an order, in place."""
-    for tensor, order in zip(tensors, orders, strict=True):
-        if order:
-            tensor.copy_(tensor.sort(-1, descending=order < 0).values)
+def invariants_in(sets: Sequence[InputSet]) -> list[Names]:
+    """Return what the values of each of the same tensors keep to in all sets."""
+    return [common(alike) for alike in zip(*(one.tensors for one in sets), strict=True)]
 
 
 def has_twice(tensor: torch.Tensor) -> bool:
@@ -237,6 +216,12 @@ def draw(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
     dtype, shape = dtype_of(spec.dtype), spec.shape
     stride = spec.stride or contiguous_stride(shape)
     low, high = spec.low, spec.high
+    if not (dtype.is_floating_point or dtype.is_complex):
+        first, last = whole_range(spec)
+        kept = draw_whole_numbers(shape, spec.invariants, first, last, generator)
+        if kept is not None:
+            flat = torch.empty(max(span(shape, stride), 0), dtype=dtype, device=generator.device)
+            return flat.as_strided(shape, stride).copy_(kept)
     count = max(span(shape, stride), 0)
     flat = torch.empty(count, dtype=working_dtype(dtype), device=generator.device)
     if dtype == torch.bool:
@@ -246,10 +231,18 @@ def draw(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
     elif dtype.is_floating_point or dtype.is_complex:
         draw_floats(flat, low, high, generator)
     else:
-        first = 0 if low is None else int(low)
-        last = max(first, DEFAULT_INTEGER_HIGH) if high is None else int(high)
+        first, last = whole_range(spec)
         flat.random_(first, last + 1, generator=generator)
-    return flat.to(dtype).as_strided(shape, stride)
+    drawn = flat.to(dtype).as_strided(shape, stride)
+    if dtype.is_floating_point:
+        impose(drawn, spec.invariants, low, high)
+    return drawn
+
+
+def whole_range(spec: TensorSpec) -> tuple[int, int]:
+    """Return the lowest and the highest whole number of a spec."""
+    first = 0 if spec.low is None else int(spec.low)
+    return first, max(first, DEFAULT_INTEGER_HIGH) if spec.high is None else int(spec.high)
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -11,7 +11,7 @@ import torch
 
 from ..timing.new_inputs import change_few
 from .compare import index_of
-from .inputs import InputSet, Source, put_in_order, scaled
+from .inputs import InputSet, Source, scaled
 from .magnitude import root_mean_square
 
 FEWEST_TRIALS = 3
@@ -89,7 +89,7 @@ def variations(
     found = [(name, make()) for name, make in list(makers.items())[:count]]
     for name, one in found:
         if not name.startswith("drawn"):
-            put_in_order(one.tensors, source.orders)
+            source.impose(one.tensors)
     return found
 
 

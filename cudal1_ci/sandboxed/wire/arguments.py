@@ -20,6 +20,8 @@ class TensorSpec:
     low: float | None = None
     high: float | None = None
     requires_grad: bool = False
+    invariants: tuple[str, ...] = ()
+    """What its values keep to (tracer/invariants.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,15 @@ def tensor(*shape, dtype="float32", **fields):
         ("float32[]", tensor()),
         (" bfloat16 [ 1_024 ] ", tensor(1024, dtype="bfloat16")),
         ("int64[8] in 0..50256", tensor(8, dtype="int64", low=0, high=50256)),
-        ("float32[8] in -1.5..2e3", tensor(8, low=-1.5, high=2000.0)),
+        (
+            "float32[8] in -1.5..2e3",
+            tensor(8, low=-1.5, high=2000.0, invariants=("range",)),
+        ),
+        (
+            "int64[8] in 0..99 sorted unique",
+            tensor(8, dtype="int64", low=0, high=99, invariants=("sorted", "unique")),
+        ),
+        ("float32[8, 4] pairs", tensor(8, 4, invariants=("pairs",))),
         ("float32[4, 6] stride(1, 4)", tensor(4, 6, stride=(1, 4))),
         ("float32[2, 3, 4, 5] channels_last", tensor(2, 3, 4, 5, stride=(60, 1, 15, 3))),
         ("float32[8] on cuda:1 grad", tensor(8, device="cuda:1", requires_grad=True)),

@@ -74,14 +74,34 @@ def test_one_that_jumps_does_not_explain_another_that_is_off():
 @pytest.mark.parametrize(
     ("got", "expected"),
     [
-        (torch.tensor([1, 2]), torch.tensor([1, 3])),
-        (torch.tensor([True]), torch.tensor([False])),
+        (torch.tensor([1 + 2**60]), torch.tensor([2**60])),
+        (torch.tensor([1j]), torch.tensor([2j])),
         (torch.tensor([float("nan"), 1.0]), torch.tensor([1.0, 1.0])),
         (torch.tensor([1.0, 1.0]), torch.tensor([float("inf"), 1.0])),
     ],
 )
-def test_whole_numbers_and_what_is_not_finite_are_not_explained(got, expected):
+def test_what_cannot_be_told_apart_or_is_not_finite_is_not_explained(got, expected):
     assert strays_of(got, expected, BUDGET) is None
+
+
+EXACT = Tolerance(0.0, 0.0)
+
+
+def test_places_of_equal_numbers_are_explained_and_others_are_not():
+    inputs = torch.rand(400, 8, generator=torch.Generator().manual_seed(1)) + 1
+    inputs[:, 5] = inputs[:, 2] = 3.0
+    reference = Reference(inputs)
+
+    def places(number: int = 0) -> torch.Tensor:
+        return reference.now.argmax(-1)
+
+    expected = places()
+    other = torch.where(expected == 2, 5, 2)
+    strays = strays_of(other, expected, EXACT)
+    assert are_jumps({0: strays}, reference.nearby, places)
+    other[:8] = 6
+    strays = strays_of(other, expected, EXACT)
+    assert not are_jumps({0: strays}, reference.nearby, places)
 
 
 def test_elements_are_found_in_all_pieces_of_a_large_tensor(monkeypatch):

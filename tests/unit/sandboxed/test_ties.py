@@ -1,0 +1,71 @@
+"""Whole numbers that rounding decides may be others, and no more than that."""
+
+from __future__ import annotations
+
+import torch
+
+from cudal1_ci.sandboxed.verifier.inputs import InputSet
+from cudal1_ci.sandboxed.verifier.near_inputs import shaken
+from cudal1_ci.sandboxed.verifier.ties import Ties, extend, is_off, with_ties
+
+
+def ties_of(inputs, function, most_place):
+    """The ties of a function's outputs on some inputs."""
+    generator, found = torch.Generator().manual_seed(0), {}
+    for _ in range(8):
+        nearby = shaken(InputSet([inputs]), generator).tensors[0]
+        extend(found, function(inputs), function(nearby), most_place)
+    return found
+
+
+def places(x):
+    return [x.argmax(-1), x.amax(-1)]
+
+
+def test_all_places_among_zeros_are_right_and_no_others():
+    zeros = torch.zeros(4, 9)
+    ties = ties_of(zeros, places, 8)
+    expected = places(zeros)
+    got = [torch.tensor([8, 0, 3, 5]), expected[1]]
+    assert torch.equal(with_ties(ties, got, expected)[0], expected[0])
+    got[0][1] = 9
+    assert with_ties(ties, got, expected)[0].tolist() == [*expected[0][:1], 9, *expected[0][2:]]
+
+
+def test_a_number_that_is_the_largest_by_far_has_one_place():
+    inputs = torch.zeros(2, 9)
+    inputs[0, 4] = 1.0
+    expected = places(inputs)
+    ties = ties_of(inputs, places, 8)
+    found = with_ties(ties, [torch.tensor([3, 3]), expected[1]], expected)
+    assert found[0].tolist() == [3, int(expected[0][1])]
+    assert ties_of(torch.eye(3), places, 2) == {}
+
+
+def test_a_row_of_different_numbers_stays_one():
+    expected = [torch.tensor([[0, 1, 2]])]
+    ties = {0: Ties(torch.ones(1, 3, dtype=torch.bool), 0, 2)}
+    assert torch.equal(with_ties(ties, [torch.tensor([[2, 0, 1]])], expected)[0], expected[0])
+    assert with_ties(ties, [torch.tensor([[1, 1, 1]])], expected)[0].tolist() == [[1, 1, 1]]
+
+
+def test_floats_and_other_shapes_are_no_ties():
+    assert not is_off([torch.tensor([1.0])], [torch.tensor([2.0])])
+    assert not is_off([torch.tensor([1, 2])], [torch.tensor([1])])
+    assert is_off([torch.tensor([True])], [torch.tensor([False])])
+    ties = {}
+    extend(
+        ties, [torch.tensor([1.0]), torch.tensor([1, 2])], [torch.tensor([2.0]), torch.ones(3)], 5
+    )
+    assert ties == {}
+
+
+def test_inputs_are_shaken_in_their_own_precision_and_layout():
+    given = InputSet([torch.zeros(3, 4).t(), torch.ones(5).half(), torch.arange(3)], "data")
+    found = shaken(given, torch.Generator().manual_seed(0))
+    assert found.data == "data"
+    assert found.tensors[0].stride() == (1, 4)
+    assert 0 < float(found.tensors[0].abs().max()) < 1e-5
+    assert (found.tensors[1] != 1).any()
+    assert found.tensors[1].dtype == torch.half
+    assert torch.equal(found.tensors[2], given.tensors[2])
