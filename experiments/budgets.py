@@ -90,7 +90,7 @@ def largest_shares(case: Case, template: Template, num_seeds: int) -> tuple[floa
     for answer in answers:
         try:
             compare_values(
-                case, answer, lambda number: spread.explain(case, template, LIMITS, number)
+                case, answer, lambda numbers: spread.explain(case, template, LIMITS, numbers)
             )
         except Rejected:
             refused += 1

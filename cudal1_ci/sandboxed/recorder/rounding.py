@@ -118,7 +118,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for piece, old in chunks(tensor, before):
             is_kept = is_exact(piece) if old is None else is_exact(piece) | (piece == old)
             moved = torch.addcmul(piece, piece, self.steps(piece))
-            piece.copy_(torch.where(is_kept, piece, moved))
+            torch.where(is_kept, piece, moved, out=piece)
 
     def steps(self, piece: torch.Tensor) -> torch.Tensor:
         """Return half of the dtype's epsilon for each element, with random signs. What is added
@@ -150,6 +150,10 @@ def is_exact(piece: torch.Tensor) -> torch.Tensor:
     """Return which elements are no rounded numbers: whole ones, and those at the end of the
     range, which masks write and which would overflow."""
     eps, most = RANGES[piece.dtype]
+    if piece.device.type == "cpu":  # where a look at the value costs no wait
+        low, high = torch.aminmax(piece)
+        if -1 / eps < low.item() and high.item() < 1 / eps:
+            return piece.frac() == 0
     size = piece.abs()
     return (size.frac() == 0) & (size < 1 / eps) | (size > most)
 
