@@ -129,7 +129,7 @@ def extend(found: Deviations, ours: list[torch.Tensor], theirs: list[torch.Tenso
         if most is None or one.shape != other.shape:
             found[leaf] = None
         else:
-            torch.maximum(most, deviation(one, other), out=most)
+            torch.maximum(most, deviation(one, other.to(one.device)), out=most)
 
 
 def dtype_of(output: torch.Tensor) -> torch.dtype:
@@ -158,7 +158,8 @@ def widened(
     if not is_inexact(ours):
         return budget if share_of(found > 0) > MOST_JUMPS else replace(budget, local=found)
     exact = case.truth(number)[leaf]
-    truth = ours if exact is None else exact
+    # A large oracle may be in the host's memory where the outputs are not.
+    truth = (ours if exact is None else exact).to(found.device)
     most = most_of(truth, budget.scale, ours.dtype, found)
     is_jump = found > most
     if share_of(is_jump) > MOST_JUMPS:
