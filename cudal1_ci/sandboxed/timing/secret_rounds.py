@@ -181,7 +181,8 @@ class SecretRounds:
         if not self.kept.values:
             return
         num_batches = 0
-        if not self.case.has_endured and self.rng.random() < ENDURED_SHARE:
+        may_endure = not self.case.has_endured and not self.case.leaves_traces
+        if may_endure and self.rng.random() < ENDURED_SHARE:
             self.case.has_endured = True
             num_batches = self.endure()
         if changed := set(self.changed(self.candidate)):
