@@ -54,7 +54,7 @@ from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.config import BuildsConfig
 
 CONFIGS = {
-    "cpu": TrialConfig(call_s=2, load_s=20, num_rounds=3, launch_s=0.3, measure_s=0.3),
+    "cpu": TrialConfig(call_s=2, load_s=60, num_rounds=3, launch_s=0.3, measure_s=0.3),
     "cuda": TrialConfig(call_s=5, load_s=60, num_rounds=3, launch_s=0.3, measure_s=0.3),
 }
 NO_BUILDS = BuildsConfig(keep=False)
