@@ -149,7 +149,7 @@ class Fault:
 
 
 def cpp(text: str, right: tuple[str, ...], loader: str = "CDLL") -> Fault:
-    """A call of compiled C++; through `PyDLL` it holds the interpreter's lock."""
+    """Return a call of compiled C++; through `PyDLL` it holds the interpreter's lock."""
     head = "#include <cstdlib>\n#include <stdexcept>\n#include <vector>\n"
     source = f'{head}extern "C" {text}\n'
     return Fault(
@@ -168,7 +168,7 @@ def cuda(
     after: str = "",
     strike: str = "",
 ) -> Fault:
-    """A launch of a kernel, compiled by the constructor."""
+    """Return a launch of a kernel, compiled by the constructor."""
     body = before + LAUNCH.format(blocks=blocks, threads=threads, args=args) + after
     return Fault(body, right, strike, setup=f"self.fault = kernel({text!r})", devices=CUDA)
 
@@ -248,7 +248,7 @@ FAULTS = {
 
 
 def source_of(name: str, entry: str, number: object, fault: Fault | None = None) -> str:
-    """The text of a program with a fault in it, or with none."""
+    """Return the text of a program with a fault in it, or with none."""
     body, setup = (fault.body, fault.setup) if fault else ("", "")
     return SOURCE.format(
         name=name, entry=entry, number=number, body=indented(body), setup=indented(setup)
@@ -260,7 +260,7 @@ def indented(text: str) -> str:
 
 
 def problem_of(number: object) -> Problem:
-    """A linear layer and a ReLU; another number is another problem."""
+    """Return a linear layer and a ReLU; another number is another problem."""
     workload = Workload(
         name="w",
         provenance="declared",
@@ -272,7 +272,7 @@ def problem_of(number: object) -> Problem:
 
 
 def candidate_of(problem: Problem, number: object, fault: Fault | None) -> Candidate:
-    """A candidate of a text that was not judged before."""
+    """Return a candidate of a text that was not judged before."""
     source = source_of(VICTIM_NAME, "ModelNew", number, fault)
     program = TextProgram(source=source, entry="ModelNew")
     return Candidate(problem_id=problem.id, program=program, proposer="faults")

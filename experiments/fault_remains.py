@@ -2,7 +2,7 @@
 
 Processes are found by the environment that they were started with, which names a folder that only
 this run uses, also those that detached themselves. Linux, and as root: the environment of a runner
-is read. Memory of a GPU is what NVML says of the whole GPU, so nobody else may use it meanwhile.
+is read. Memory of a GPU is what NVML says of the whole GPU, so no other program may use it meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MORE_AT_END_BYTES = 32 * 2**20
 
 
 def processes(folder: Path) -> dict[int, str]:
-    """Those that were started with the folder's name in their environment or work in it, and all
+    """Return what was started with the folder's name in its environment or works in it, and all
     descendants of this process."""
     mark, found = str(folder).encode(), {}
     own = set(descendants(os.getpid()))
@@ -41,7 +41,7 @@ def processes(folder: Path) -> dict[int, str]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Of a process, as far as they did not detach themselves."""
+    """Return of a process, as far as they did not detach themselves."""
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):
@@ -60,7 +60,7 @@ def named(pid: int, name: str) -> list[int]:
 
 
 def holdings(pid: int) -> tuple[int, int]:
-    """How many descriptors and mappings of shared memory a process has."""
+    """Return how many descriptors and mappings of shared memory a process has."""
     maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
     shared = sum("/memfd:" in line or "/dev/shm" in line for line in maps)
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()), shared
@@ -73,12 +73,12 @@ def scratch_of(folder: Path) -> list[str]:
 
 
 def files_of(folder: Path) -> list[str]:
-    """All in the folder but the lock, which is no session's own."""
+    """Return all in the folder but the lock, which is no session's own."""
     return [path.name for path in folder.iterdir() if path.suffix != ".lock"]
 
 
 def settled(look: Callable[[], list[str]]) -> list[str]:
-    """What is left once that which was killed had its time to go."""
+    """Return what is left once that which was killed had its time to go."""
     deadline = time.monotonic() + GONE_S
     while (left := look()) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -89,7 +89,7 @@ class GpuMemory:
     """Memory in use and processes of the GPU that a worker gets: the first that may be seen.
 
     Raises:
-        pynvml.NVMLError: There is none, or nobody says.
+        pynvml.NVMLError: There is none, or no other program says.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class GpuMemory:
         return int(pynvml.nvmlDeviceGetMemoryInfo(self.handle).used), len(running)
 
     def left(self, than: tuple[int, int], more_bytes: int) -> list[str]:
-        """What is there now that was not there before."""
+        """Return what is there now that was not there before."""
         now_bytes, now_processes = self.read()
         found = []
         if now_bytes > than[0] + more_bytes:

@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 def checkout(folder: Path) -> Path:
-    """A project with a few slow modules."""
+    """Return a project with a few slow modules."""
     package = folder / "project" / "pkg"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -58,7 +58,7 @@ def checkout(folder: Path) -> Path:
 
 
 def scan(root: Path, scratch: Path, *words: str) -> subprocess.Popen[str]:
-    """The command, in a process of its own."""
+    """Return the command, in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "cudal1_ci", "scan", str(root), "--json", "-", *words],
         env={**os.environ, **SETTINGS, "TMPDIR": str(scratch)},
@@ -86,7 +86,7 @@ def killed_scan(root: Path, scratch: Path, num_lines: int, delay_s: float) -> in
 
 
 def is_finished(line: str) -> bool:
-    """Whether a line of progress says that a candidate passed. What was inconclusive is judged
+    """Return whether a line of progress says that a candidate passed. An inconclusive one is judged
     again."""
     return "playbook:diagonal_product: passed, screened" in line
 

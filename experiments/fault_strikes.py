@@ -27,7 +27,7 @@ CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 16384, 1 << 18
 
 
 def judge_of(session: Session) -> int:
-    """Its number, or 0 while there is none."""
+    """Return its number, or 0 while there is none."""
     worker = session._worker
     return worker.pid if worker is not None else 0
 
@@ -66,7 +66,7 @@ class Signals:
                 return
 
     def targets(self) -> list[int]:
-        """Whom it meets now; nobody while they are not there."""
+        """Return the processes that it meets now; none while they are not there."""
         judge = judge_of(self.session)
         if not judge or self.target == "judge":
             return [judge] if judge else []
@@ -136,7 +136,7 @@ class FullDisk:
 def strike_of(
     session: Session, strike: str, folder: Path, rng: random.Random, device: str
 ) -> Signals | FullDisk:
-    """The context manager for the words of a fault."""
+    """Return the context manager for the words of a fault."""
     if strike == "fill disk":
         return FullDisk(folder, rng, device)
     return Signals(session, strike, rng, device)

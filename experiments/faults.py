@@ -114,7 +114,7 @@ class Lane:
 
     @contextmanager
     def running(self) -> Iterator[Session]:
-        """The session that lives on, with what it holds at rest."""
+        """Return the session that lives on, with what it holds at rest."""
         if self.session is None:
             self.session = Session(CONFIGS[self.where], device=self.where, builds=NO_BUILDS)
             self.evaluate(self.session, self.problem, None)
@@ -137,7 +137,7 @@ class Lane:
         return {"processes": number, "host": host, "judge": judge, "gpu": gpu}
 
     def after_end(self) -> list[str]:
-        """What is left where no session is open."""
+        """Return what is left where no session is open."""
         left = [f"process {name}" for pid, name in processes(self.folder).items() if self.own(pid)]
         left += [f"file {name}" for name in files_of(self.folder)]
         if (now := holdings(os.getpid())) != self.host:
@@ -150,7 +150,7 @@ class Lane:
         return pid not in self.outside
 
     def in_between(self) -> list[str]:
-        """What is left in a session that goes on."""
+        """Return what is left in a session that goes on."""
         assert self.session is not None
         now = self.at_rest(self.session)
         keys = ("processes", "host", "judge")
@@ -162,7 +162,7 @@ class Lane:
         return left + [f"scratch {name}" for name in scratch_of(self.folder)]
 
     def evaluate(self, session: Session, problem: Problem, fault: Fault | None) -> str:
-        """The verdict in words; what was finished is recorded."""
+        """Return the verdict in words; what was finished is recorded."""
         candidate = candidate_of(problem, f"{self.folder.name} {next(self.numbers)}", fault)
         try:
             # What a screening keeps for the next one is ended by the trial that follows.
@@ -178,7 +178,7 @@ class Lane:
         return in_words(evaluation)
 
     def is_nothing_lost(self) -> bool:
-        """Whether the archive holds all that was recorded."""
+        """Return whether the archive holds all that was recorded."""
         key = str(msgspec.convert(self.device, Device).key)
         with Archive.open(self.archive_path) as archive:
             return all(archive.lookup(*one, key, POLICY) for one in self.recorded)
@@ -231,7 +231,7 @@ def in_words(evaluation: Evaluation) -> str:
 
 
 def injected(lane: Lane, session: Session, fault: Fault, problem: Problem) -> str | None:
-    """The verdict of a trial with the fault in it; None when it came too late."""
+    """Return the verdict of a trial with the fault in it; None when it came too late."""
     if not fault.strike:
         return lane.evaluate(session, problem, fault)
     if not fault.strike.endswith("learned"):
@@ -242,7 +242,7 @@ def injected(lane: Lane, session: Session, fault: Fault, problem: Problem) -> st
 
 
 def following(lane: Lane, session: Session, problem: Problem, fault: Fault | None) -> str:
-    """The verdict of the next trial, again while it is too noisy."""
+    """Return the verdict of the next trial, again while it is too noisy."""
     verdict = ""
     for _ in range(MOST_NOISY):
         verdict = lane.evaluate(session, problem, fault)
@@ -252,7 +252,7 @@ def following(lane: Lane, session: Session, problem: Problem, fault: Fault | Non
 
 
 def trial(lane: Lane, name: str, number: int) -> Row:
-    """One injection into a session, and all that is looked at afterwards."""
+    """Return one injection into a session, and all that is looked at afterwards."""
     fault, is_fresh = FAULTS[name], number % FRESH_EVERY == 0
     row, started_s = Row(name, "fresh" if is_fresh else "running"), time.monotonic()
     if is_fresh:
@@ -281,7 +281,7 @@ def trial(lane: Lane, name: str, number: int) -> Row:
 
 
 def host(lane: Lane, name: str, number: int) -> Row:
-    """The host is that of a scan, in a process of its own."""
+    """Return the host is that of a scan, in a process of its own."""
     row, started_s = Row(name, "scan"), time.monotonic()
     row.left += [f"of the session before: {one}" for one in lane.close()]
     with tempfile.TemporaryDirectory(dir=lane.folder.parent) as place:
@@ -297,7 +297,7 @@ def host(lane: Lane, name: str, number: int) -> Row:
 def run_lane(
     names: Sequence[str], rounds: range, folder: Path, until_s: float, device: str
 ) -> tuple[list[Row], dict[str, Any]]:
-    """The faults of one lane, round after round, so that one session meets many of them."""
+    """Return the faults of one lane, round after round, so that one session meets many of them."""
     # A text can be written in another way: what is tested is what its run does.
     cudal1_ci.verification.session.screen = lambda *_: ()  # type: ignore[assignment]
     folder.mkdir()
@@ -386,7 +386,7 @@ def main() -> None:
 
 
 def appended(before: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """The results of two runs on one machine as those of one.
+    """Return the results of two runs on one machine as those of one.
 
     Raises:
         SystemExit: They are of other devices or settings.
