@@ -2,7 +2,8 @@
 
 Processes are found by the environment that they were started with, which names a folder that only
 this run uses, also those that detached themselves. Linux, and as root: the environment of a runner
-is read. Memory of a GPU is what NVML says of the whole GPU, so no other program may use it meanwhile.
+is read. Memory of a GPU is what NVML says of the whole GPU, so no other program may use it
+meanwhile.
 """
 
 from __future__ import annotations
