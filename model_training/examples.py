@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -84,6 +85,19 @@ class Judge(Protocol):
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation: ...
 
 
+@dataclass(frozen=True)
+class Measuring:
+    """Ask a judge that has one way to measure, where the product's loop screens."""
+
+    judge: Judge
+
+    def device(self) -> Device:
+        return self.judge.device()
+
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self.judge.evaluate(problem, candidate)
+
+
 def judged(
     task: Task,
     strategies: Iterable[Strategy],
@@ -98,7 +112,7 @@ def judged(
         path=task.name, qualname="Model", kind="torch_module", first_line=1, last_line=1
     )
     context = RunContext(
-        session=judge,  # type: ignore[arg-type]  # the reference was accepted: nothing is checked
+        session=Measuring(judge),  # type: ignore[arg-type]  # the reference was accepted: nothing is checked
         strategies=tuple(strategies),
         archive=archive,
         progress=SilentProgress(),

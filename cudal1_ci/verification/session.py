@@ -67,6 +67,8 @@ from cudal1_ci.verification.static_rules import screen as read_text
 R = TypeVar("R", bound=Reply)
 SPREADS = "spreads.json"
 """What controls showed, next to the folder of builds."""
+SCREENED_ROUNDS = 6
+"""Rounds of a screening. More would narrow nothing, as one repetition's interval is wide anyway."""
 SAME = Finding(
     rule="timing.same_program",
     message="its statements are the reference's, so it cannot be faster: it was not timed",
@@ -254,7 +256,8 @@ class Session:
         """
         if self.config.num_launches is not None:
             return self.evaluate(problem, candidate)
-        config = msgspec.structs.replace(self.config, num_launches=1)
+        num_rounds = self.config.num_rounds or SCREENED_ROUNDS
+        config = msgspec.structs.replace(self.config, num_launches=1, num_rounds=num_rounds)
         found = is_same_program(candidate.program, problem.reference)
         return self._evaluated(problem, candidate, config, "screened", times=not found)
 
