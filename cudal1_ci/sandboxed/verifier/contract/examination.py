@@ -284,6 +284,7 @@ def compare_line(
                 ours,
                 theirs,
                 lambda use=use: exact(reference, use),  # type: ignore[misc]
+                has_odd=line.group == "values",
             )
         except (RunnerFailure, Rejected) as failure:
             said = f"it fails: {first_line(str(failure))}"

@@ -301,10 +301,11 @@ def resized(
     new: int,
     dim: int = 0,
 ) -> Line:
-    """Return the line of inputs in which a size is another one: in all dimensions that have it,
-    in those at the same place, or in one tensor alone."""
+    """Return the line of inputs in which a size is another one: in the dimensions at the same place
+    that have it, in one tensor alone, or in all dimensions. (A size of 1 everywhere is a
+    broadcast, which a reference may accept by chance.)"""
     every = [(n, d) for n, t in enumerate(base.tensors) for d, s in enumerate(t.shape) if s == size]
-    ways = [every, [one for one in every if one[1] == dim], [(number, dim)]]
+    ways = [[one for one in every if one[1] == dim], [(number, dim)], every if new != 1 else []]
     ways = [way for place, way in enumerate(ways) if way and way not in ways[:place]]
     uses = tuple(
         Use(

@@ -78,7 +78,7 @@ def with_masked_some(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def halved(tensor: torch.Tensor) -> torch.Tensor:
-    """Return shorter lengths, not all alike."""
+    """Return shorter lengths, not all equal."""
     places = torch.arange(tensor.numel(), device=tensor.device) % 2
     return (tensor // 2 + places).clamp_min(1).to(tensor.dtype)
 
