@@ -13,6 +13,8 @@ import io
 import pickle
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,11 @@ from ..cotangents import drawn_like
 from ..subject import gradients_of
 from .trial import OMITTED, Trial, float_dtype
 
+MOST_DEPTH = 4
 Recipe = Callable[[Trial, str, Plain], None]
-WARM_CALLS, COUNTED_CALLS = 16, 32
-"""Calls before and while it is counted what calls keep. A cache of a few shapes or sets is full
-before."""
+WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
+"""Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
+or sets is full before."""
 
 
 def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: ARG001
@@ -41,15 +44,26 @@ def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: 
 def keep_changed_inputs(trial: Trial, before: list[torch.Tensor]) -> None:
     """Record the inputs that calls wrote to."""
     for number, (was, now) in enumerate(zip(before, trial.sets[0], strict=True)):
-        if not torch.equal(was.nan_to_num(), now.nan_to_num()):
+        if not same_bits(was, now):
             trial.keep(now, f"input {number} after the call")
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are equal, with NaN equal to NaN. What is not dense is not
+    looked at."""
+    if one.layout != torch.strided or one.is_quantized:
+        return True
+    if one.is_floating_point():
+        one, other = one.nan_to_num(), other.nan_to_num()
+    return torch.equal(one, other)
 
 
 # --- arguments ---------------------------------------------------------------------------------
 
 
 def argument(trial: Trial, target: str, value: Plain) -> None:
-    """Call it with another value of an argument."""
+    """Call it, then call it with another value of an argument."""
+    trial.call()
     trial.edits[target] = value
     call(trial)
 
@@ -125,14 +139,25 @@ def dtype(trial: Trial, target: str, value: Plain) -> None:
         trial.sets[0][int(target)] = trial.sets[0][int(target)].to(wanted)
         call(trial)
         return
+    parameters: list[torch.Tensor] = []
     if isinstance(trial.program, torch.nn.Module):
-        trial.program.to(wanted)
+        parameters = list(trial.program.to(wanted).parameters())
     trial.sets[0] = [one.to(wanted) if one.is_floating_point() else one for one in trial.sets[0]]
+    if wanted == torch.float64:
+        for one in (*parameters, *trial.sets[0]):
+            if one.is_floating_point():
+                one.data.copy_(between(one.data))
     if trial.is_wide:
         if isinstance(trial.program, torch.nn.Module):
             trial.program.double()
         trial.sets[0] = [one.double() if one.is_floating_point() else one for one in trial.sets[0]]
     call(trial)
+
+
+def between(tensor: torch.Tensor) -> torch.Tensor:
+    """Return float64 numbers that lie between those of float32, each by another share."""
+    places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) % 5
+    return tensor * (1 + places * 2.0**-28)
 
 
 def device(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
@@ -365,23 +390,29 @@ def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
             trial.sets[0] = [one.clone() for one in trial.sets[0]]
             trial.call()
 
-    make(WARM_CALLS)
+    make(1)
+    started_s = time.monotonic()
+    make(1)
+    took_s = max(time.monotonic() - started_s, 1e-6)
+    count = max(FEWEST_CALLS, min(COUNTED_CALLS, int(COUNTED_S / took_s)))
+    make(min(WARM_CALLS, count))
     gc.collect()
     gc.freeze()  # only what is made from here on is looked at
-    before = in_use()
-    make(COUNTED_CALLS)
-    middle = in_use()
-    make(COUNTED_CALLS)
-    after = in_use()
+    before = in_use(trial)
+    make(count)
+    middle = in_use(trial)
+    make(count)
+    after = in_use(trial)
     # What is kept once is no growth, and a cache that fills up ends growing.
     trial.growth = [
-        min(float(b - a), float(c - b)) / COUNTED_CALLS
+        min(float(b - a), float(c - b)) / count
         for a, b, c in zip(before, middle, after, strict=True)
     ]
 
 
-def in_use() -> list[int]:
-    """Return bytes of tensors, memory blocks of Python, and bytes of the process."""
+def in_use(trial: Trial) -> list[int]:
+    """Return bytes of tensors, memory blocks of Python, items that the program holds, and bytes of
+    the process."""
     gc.collect()
     storages = {}
     for one in gc.get_objects():
@@ -390,7 +421,30 @@ def in_use() -> list[int]:
             storages[storage._cdata] = storage.nbytes()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
-    return [sum(storages.values()) + held, sys.getallocatedblocks(), pages * 4096]
+    items = count_items(roots_of(trial.program), set(), 0)
+    return [sum(storages.values()) + held, sys.getallocatedblocks(), items, pages * 4096]
+
+
+def roots_of(program: Any) -> list[Any]:
+    """Return what a program may keep things in: its attributes, those of its classes, and the
+    globals of their modules."""
+    parts = list(program.modules()) if isinstance(program, torch.nn.Module) else [program]
+    kinds = {type(one) for one in parts if not type(one).__module__.startswith("torch.")}
+    modules = [sys.modules.get(getattr(one, "__module__", "")) for one in (*kinds, program)]
+    held = [*parts, *kinds, *modules]
+    return [dict(vars(one)) for one in held if hasattr(one, "__dict__")]
+
+
+def count_items(values: Any, seen: set[int], depth: int) -> int:
+    """Return the number of items in nested containers, each counted once."""
+    total = 0
+    for one in values.values() if isinstance(values, dict) else values:
+        if isinstance(one, list | tuple | set | dict | deque) and id(one) not in seen:
+            seen.add(id(one))
+            total += len(one)
+            if depth < MOST_DEPTH:
+                total += count_items(one, seen, depth + 1)
+    return total
 
 
 def peak(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001

@@ -13,10 +13,14 @@ from ..cases import Case
 from ..compare import Difference, difference, tolerance
 
 MOST_SHOWN = 160
-KEPT_BYTES, KEPT_BLOCKS, KEPT_PAGES = 1.0, 0.9, 2**16
-"""Growth of each call, beyond the reference's, that is a leak: of tensors' bytes, of Python's
-memory blocks, and of the process, whose allocator takes memory in large pieces."""
-GROWTH_WORDS = ("bytes of tensors", "memory blocks of Python", "bytes of the process")
+GROWTH = {
+    "bytes of tensors": 1.0,
+    "memory blocks of Python": 0.9,
+    "items in containers": 0.9,
+    "bytes of the process": 2.0**16,
+}
+"""Growth of each call, beyond the reference's, that is a leak. The allocator of a process takes
+memory in large pieces."""
 PEAK_MULTIPLE, PEAK_BYTES = 4.0, 2**28
 """A peak is broken beyond both: a multiple of the reference's, and so much more."""
 MOST_DEVIATIONS, MOST_RATIO, MOST_ZEROS = 6.0, 1.3, 0.1
@@ -62,10 +66,9 @@ def contradiction(
 
 def kept_memory(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str | None:
     """Return which memory grows with every call."""
-    limits = (KEPT_BYTES, KEPT_BLOCKS, float(KEPT_PAGES))
-    for word, limit, mine, its in zip_longest(GROWTH_WORDS, limits, ours, theirs):
-        if its is None or mine is None or word is None:
-            return "it reports another number of figures"
+    if len(ours) != len(GROWTH) or len(theirs) != len(GROWTH):
+        return "it reports another number of figures"
+    for (word, limit), mine, its in zip(GROWTH.items(), ours, theirs, strict=True):
         if its - max(mine, 0.0) > limit:
             return f"each call keeps {its:,.0f} {word}; of the reference {max(mine, 0.0):,.0f}"
     return None
@@ -120,7 +123,7 @@ def different_values(
             return f"{name}: {odd}"
         if not has_odd and mine.is_floating_point():
             its = torch.where(torch.isfinite(mine), its, torch.zeros_like(its))
-        known, noise = allowance_of(case, name)
+        known, noise = allowance_of(case, name, mine.dtype)
         far = case.difference(finite(its), finite(mine), known, noise)
         if far.excess <= 1 or (far.is_loose and case.precision != "strict"):
             continue
@@ -153,10 +156,12 @@ def with_oracle(
     return difference(finite(its), mine, truth, budget, device)
 
 
-def allowance_of(case: Case, name: str) -> tuple[float, float]:
-    """Return what is known of an output's error."""
+def allowance_of(case: Case, name: str, dtype: torch.dtype) -> tuple[float, float]:
+    """Return what is known of an output's error, where it has the dtype of the workload's."""
     place = name.removeprefix("output ")
-    if not place.isdigit() or int(place) >= len(case.known):
+    if not place.isdigit() or int(place) >= len(case.known) or case.expected is None:
+        return 0.0, 0.0
+    if case.expected.outputs[0][int(place)].dtype != dtype:
         return 0.0, 0.0
     return case.known[int(place)], case.noise.get(int(place), 0.0)
 

@@ -81,6 +81,15 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
     return unchanged(surveyed) + found
 
 
+def dense(base: InputSet) -> list[tuple[int, torch.Tensor]]:
+    """Return the dense tensors with their numbers: no line changes others."""
+    return [
+        (number, tensor)
+        for number, tensor in enumerate(base.tensors)
+        if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    ]
+
+
 def one(group: str, aspect: str, recipe: str, **fields: object) -> Line:
     """Return a line of one use."""
     return Line(group=group, aspect=aspect, uses=(Use(recipe=recipe, **fields),))  # type: ignore[arg-type]
@@ -158,7 +167,7 @@ def unchanged(surveyed: Surveyed) -> list[Line]:
 
 def of_masks(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for masks and lengths."""
-    for number, tensor in enumerate(base.tensors):
+    for number, tensor in dense(base):
         if made.is_mask(tensor):
             uses = tuple(
                 Use(recipe="call", label=label, sets=on(base, number, change))
@@ -209,14 +218,14 @@ def of_values(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 
 def floats(base: InputSet) -> list[tuple[int, torch.Tensor]]:
     """Return the first tensors of floats with their numbers."""
-    found = [(n, t) for n, t in enumerate(base.tensors) if t.is_floating_point()]
+    found = [(n, t) for n, t in dense(base) if t.is_floating_point()]
     return found[:MOST_TENSORS]
 
 
 def whole(base: InputSet) -> list[tuple[int, torch.Tensor]]:
     """Return the first tensors of whole numbers with their numbers."""
     kinds = (torch.int64, torch.int32, torch.int16, torch.uint8)
-    found = [(n, t) for n, t in enumerate(base.tensors) if t.dtype in kinds and t.numel()]
+    found = [(n, t) for n, t in dense(base) if t.dtype in kinds and t.numel()]
     return found[:MOST_TENSORS]
 
 
@@ -225,7 +234,7 @@ def of_ranges(case: Case, base: InputSet, surveyed: Surveyed) -> Iterator[Line]:
     tables = {one.num_rows for one in surveyed.submodules}
     if case.accelerator.kind == "cpu":  # a wrong guess ends a process of a GPU
         tables |= {slot.shape[0] for slot in case.state_slots if slot.shape}
-        tables |= {tensor.shape[0] for tensor in base.tensors if tensor.dim()}
+        tables |= {tensor.shape[0] for _, tensor in dense(base) if tensor.dim()}
     for number, tensor in whole(base):
         if made.is_mask(tensor):
             continue
@@ -262,7 +271,7 @@ def of_large_numbers(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 
 def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for other numbers of rows."""
-    first = next((n for n, t in enumerate(base.tensors) if t.dim()), None)
+    first = next((n for n, t in dense(base) if t.dim()), None)
     if first is None:
         return
     count = base.tensors[first].shape[0]
@@ -280,7 +289,7 @@ def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for other sizes of the dimensions after the first."""
     seen: set[int] = set()
-    for number, tensor in enumerate(base.tensors):
+    for number, tensor in dense(base):
         for dim, size in enumerate(tensor.shape):
             if (dim == 0 and number == 0) or size in seen or len(seen) >= MOST_LENGTHS:
                 continue
@@ -304,7 +313,7 @@ def resized(
     """Return the line of inputs in which a size is another one: in the dimensions at the same place
     that have it, in one tensor alone, or in all dimensions. (A size of 1 everywhere is a
     broadcast, which a reference may accept by chance.)"""
-    every = [(n, d) for n, t in enumerate(base.tensors) for d, s in enumerate(t.shape) if s == size]
+    every = [(n, d) for n, t in dense(base) for d, s in enumerate(t.shape) if s == size]
     ways = [[one for one in every if one[1] == dim], [(number, dim)], every if new != 1 else []]
     ways = [way for place, way in enumerate(ways) if way and way not in ways[:place]]
     uses = tuple(
@@ -320,7 +329,7 @@ def resized(
 
 def of_layouts(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for inputs that lie otherwise in memory."""
-    for number, tensor in enumerate(base.tensors[:MOST_TENSORS]):
+    for number, tensor in dense(base)[:MOST_TENSORS]:
         if not tensor.numel() or not tensor.dim():
             continue
         forms = {
