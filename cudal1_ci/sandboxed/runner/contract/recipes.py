@@ -156,7 +156,7 @@ def dtype(trial: Trial, target: str, value: Plain) -> None:
 
 def between(tensor: torch.Tensor) -> torch.Tensor:
     """Return float64 numbers that lie between those of float32, each by another share."""
-    places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape) % 5
+    places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape).double() % 5
     return tensor * (1 + places * 2.0**-28)
 
 
