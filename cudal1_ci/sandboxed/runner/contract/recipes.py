@@ -68,6 +68,21 @@ def argument(trial: Trial, target: str, value: Plain) -> None:
     call(trial)
 
 
+def masked(trial: Trial, target: str, value: Plain) -> None:
+    """Call it with a mask or a bias for an argument that the workload leaves at None."""
+    trial.call()
+    first = next(one for one in trial.sets[0] if one.dim() > 1)
+    shape = {
+        "rows": first.shape[:-1],
+        "scores": (first.shape[-2], first.shape[-2]),
+        "elements": first.shape,
+    }[str(value).split()[0]]
+    count = torch.Size(shape).numel()
+    mask = (torch.arange(count, device=first.device) % 3 != 2).reshape(shape)
+    trial.edits[target] = mask if str(value).endswith("bool") else mask.to(first.dtype)
+    call(trial)
+
+
 def omitted(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it without an optional argument."""
     trial.edits[target] = OMITTED
@@ -566,6 +581,7 @@ RECIPES: dict[str, Recipe] = {
     "call": call,
     "argument": argument,
     "omitted": omitted,
+    "masked": masked,
     "constructor": constructor,
     "layout": layout,
     "dtype": dtype,

@@ -8,6 +8,7 @@ argument, or several ways to resize inputs, those count that it accepts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,9 @@ MOST_TENSORS, MOST_WEIGHTS, MOST_LENGTHS, MOST_WORDS = 4, 8, 4, 6
 """Inputs, parameters, sizes of inputs and words that have lines of their own."""
 FLOATS = ("bfloat16", "float16", "float64", "float32")
 WHOLE = {"int64": "int32", "int32": "int64", "int16": "int64", "uint8": "int64"}
+MASK = re.compile(r"mask|bias", re.IGNORECASE)
+FORMS = ("rows bool", "scores bool", "rows float", "scores float", "elements float")
+"""Masks that an argument may take: for each row, for each pair of rows, for each element."""
 Sets = Callable[[], list[InputSet]]
 
 
@@ -104,7 +108,13 @@ def of_arguments(surveyed: Surveyed) -> Iterator[Line]:
         name = parameter.name
         if parameter.is_given and parameter.has_default:
             yield one("arguments", f"{name} not given", "omitted", target=name)
-        if parameter.kind == "plain":
+        if parameter.value is None and MASK.search(name) and parameter.kind == "plain":
+            uses = tuple(
+                Use(recipe="masked", label=f"{name} of {form}", target=name, value=form)
+                for form in FORMS
+            )
+            yield Line(group="masks", aspect=f"{name} given", uses=uses)
+        elif parameter.kind == "plain":
             yield changed("arguments", name, "argument", parameter, surveyed.words)
 
 
@@ -146,6 +156,8 @@ def other_values(value: Plain, words: Sequence[str]) -> Sequence[Plain]:
     if isinstance(value, float):
         others = [1.5 * value + 0.125, value / 2, value + 1.0, -value]
         return [one for one in dict.fromkeys(others) if one != value]
+    if value is None:
+        return [0.5, 2, True]
     if isinstance(value, str):
         return [word for word in words if word != value][:MOST_WORDS]
     return []

@@ -104,6 +104,16 @@ class Model(nn.Module):
 def get_inputs():
     return [torch.randn(3, 8, 16), torch.randn(3, 8, 16), torch.ones(3, 8, dtype=torch.long)]
 """
+MASKED = """
+class Model(nn.Module):
+    def forward(self, q, mask=None, scale=None):
+        s = q @ q.transpose(-1, -2) * (1.0 if scale is None else scale)
+        if mask is not None:
+            s = s.masked_fill(mask == 0, -1e4)
+        return torch.softmax(s, -1)
+def get_inputs():
+    return [torch.randn(3, 8, 16)]
+"""
 CACHED = """
 class Model(nn.Module):
     def __init__(self):
@@ -206,6 +216,16 @@ KINDS = {
         ("mask[:, None, :] == 0", "bool(mask[0, 0] == 0) & (mask[:, None, :] == 0)"),
         r"mask not trivial .*masked",
     ),
+    "a mask that is not given": (
+        MASKED,
+        ("if mask is not None:", "if False:"),
+        r"mask given .*mask of (rows|scores)",
+    ),
+    "a scale that is not given": (
+        MASKED,
+        ("1.0 if scale is None else scale", "1.0"),
+        r"scale changed .*scale = ",
+    ),
     "the mask of the first row": (
         ATTENTION,
         ("mask[:, None, :]", "mask[:1, None, :]"),
@@ -289,7 +309,8 @@ def test_a_kind_ends_with_a_line_that_names_it(lines, reference, change, wanted)
 
 
 @pytest.mark.parametrize(
-    "reference", [NORMED, LAYER_NORM, POOLED, LOOKUP, COUNTS, POWER, ATTENTION, CACHED, MODES]
+    "reference",
+    [NORMED, LAYER_NORM, POOLED, LOOKUP, COUNTS, POWER, ATTENTION, MASKED, CACHED, MODES],
 )
 def test_a_reference_breaks_nothing_of_its_own(lines, reference):
     assert broken(lines(reference, reference)) == set()
