@@ -249,6 +249,8 @@ class Surveyed(Answer):
     is_module: bool
     is_class: bool
     mentions_hooks: bool
+    mentions_graphs: bool
+    """Whether its file takes derivatives of gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ MOST_FAILURES = 4
 REASON_CHARS = 240
 OUT_OF_TIME = "out of time"
 USUAL = Use(recipe="call", is_new=True)
+FAILS = "it fails"
 OFF = re.compile(r" is off by ")
 INPUT = re.compile(r"\binput (\d+)\b")
 
@@ -312,11 +313,13 @@ def compare_line(
                 has_odd=line.group == "values",
             )
         except (RunnerFailure, Rejected) as failure:
-            said = f"it fails: {first_line(str(failure))}"
+            said = f"{FAILS}: {first_line(str(failure))}"
         if said is not None:
             said = INPUT.sub(lambda found: named(known, int(found[1])), said)
             label = f"{use.label}: " if use.label else ""
             why_not = line.needs_evidence or (doubt if OFF.search(said) else "")
+            if said.startswith(FAILS):
+                why_not = why_not or line.failure_needs_evidence
             if why_not:
                 return check_of(line, "not_tried", f"{label}{said}; {why_not}")
             return check_of(line, "broken", f"{label}{said}")

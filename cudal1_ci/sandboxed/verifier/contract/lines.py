@@ -55,7 +55,9 @@ class Line:
     reason: str = ""
     """Why it is not tried, where there is nothing to try."""
     needs_evidence: str = ""
-    """Why a difference is no break unless the project is seen to rely on the line."""
+    """Why a difference is no break unless the project is seen to rely on the line,"""
+    failure_needs_evidence: str = ""
+    """and why an error is none: it cannot be missed, as a wrong result can."""
 
 
 def derive(case: Case, surveyed: Surveyed) -> list[Line]:
@@ -410,7 +412,9 @@ def of_modes(case: Case, surveyed: Surveyed) -> Iterator[Line]:
         other = "eval" if case.train else "train"
         yield one("training", f"{other} mode and back", "mode", is_new=True)
     yield one("training", "gradients", "gradients", is_new=True)
-    yield one("training", "second derivatives", "gradients", value="second", is_new=True)
+    line = one("training", "second derivatives", "gradients", value="second", is_new=True)
+    evidence = "" if surveyed.mentions_graphs else "nothing here is seen to take any"
+    yield replace(line, failure_needs_evidence=evidence)
 
 
 def of_weights(case: Case, surveyed: Surveyed) -> Iterator[Line]:
