@@ -28,6 +28,8 @@ from ..subject import gradients_of
 from .trial import OMITTED, Trial, float_dtype
 
 MOST_DEPTH = 4
+STATISTICS = ("running_mean", "running_var")
+"""Buffers that checkpoints change. Others are constants of an algorithm."""
 Recipe = Callable[[Trial, str, Plain], None]
 WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
 """Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
@@ -338,8 +340,9 @@ def load(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it, load other weights as a checkpoint is loaded, and call it again. With "assign"
     the loaded tensors take the place of the module's."""
     trial.call()
+    changing = {name for name, _ in trial.module.named_parameters()}
     state = {
-        key: partly_changed(one) if one.is_floating_point() else one.clone()
+        key: partly_changed(one) if key in changing or key.endswith(STATISTICS) else one.clone()
         for key, one in trial.module.state_dict().items()
         if isinstance(one, torch.Tensor)
     }
@@ -358,9 +361,10 @@ def optimizer(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def cast(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Call it, cast the module to bfloat16 and back, and call it again."""
+    """Call it, cast the module to float64 and back, and call it again."""
     trial.call()
-    trial.module.bfloat16().to(torch.float64 if trial.is_wide else torch.float32)
+    own = {name: one.dtype for name, one in trial.module.named_parameters()}
+    trial.module.double().to(next(iter(own.values()), torch.float32))
     trial.keep(trial.call(), "output after the casts")
 
 
@@ -398,7 +402,7 @@ def kept(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Count what each of many calls keeps: bytes of tensors, objects, and pages of the process."""
+    """Count what each of many calls keeps: bytes of tensors, objects, and items of containers."""
 
     def make(count: int) -> None:
         for _ in range(count):
@@ -426,18 +430,16 @@ def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def in_use(trial: Trial) -> list[int]:
-    """Return bytes of tensors, memory blocks of Python, items that the program holds, and bytes of
-    the process."""
+    """Return bytes of tensors, memory blocks of Python, and items that the program holds."""
     gc.collect()
     storages = {}
     for one in gc.get_objects():
         if isinstance(one, torch.Tensor) and one.layout == torch.strided:
             storage = one.untyped_storage()
             storages[storage._cdata] = storage.nbytes()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
     held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
     items = count_items(roots_of(trial.program), set(), 0)
-    return [sum(storages.values()) + held, sys.getallocatedblocks(), items, pages * 4096]
+    return [sum(storages.values()) + held, sys.getallocatedblocks(), items]
 
 
 def roots_of(program: Any) -> list[Any]:

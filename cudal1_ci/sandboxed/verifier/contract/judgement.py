@@ -17,10 +17,8 @@ GROWTH = {
     "bytes of tensors": 1.0,
     "memory blocks of Python": 0.9,
     "items in containers": 0.9,
-    "bytes of the process": 2.0**16,
 }
-"""Growth of each call, beyond the reference's, that is a leak. The allocator of a process takes
-memory in large pieces."""
+"""Growth of each call, beyond the reference's, that is a leak."""
 PEAK_MULTIPLE, PEAK_BYTES = 4.0, 2**28
 """A peak is broken beyond both: a multiple of the reference's, and so much more."""
 MOST_DEVIATIONS, MOST_RATIO, MOST_ZEROS = 6.0, 1.3, 0.1

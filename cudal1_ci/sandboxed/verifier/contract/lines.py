@@ -225,7 +225,7 @@ def of_values(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
                 ("-inf", float("-inf")),
             )
         )
-        if tensor.numel():
+        if tensor.numel() and not made.is_sorted(tensor):
             aspect = f"NaN and infinities in {names[number]}"
             yield Line(group="values", aspect=aspect, uses=uses, num_wanted=3)
 
@@ -430,7 +430,7 @@ def of_weights(case: Case, surveyed: Surveyed) -> Iterator[Line]:
         yield Line(group="weights", aspect="the other parameters", reason=reason)
     yield one("weights", "load_state_dict(assign=True)", "load", value="assign", is_new=True)
     yield one("weights", "a step of an optimizer", "optimizer", is_new=True)
-    yield one("weights", "cast to bfloat16 and back", "cast", is_new=True)
+    yield one("weights", "cast to float64 and back", "cast", is_new=True)
 
 
 def spread(keys: list[str]) -> list[str]:
