@@ -205,6 +205,7 @@ class Reached(Answer):
     names: Names
 
 
+Growth = Annotated[float, Within(-1e15, 1e15)]
 Plain = bool | int | float | str | None
 
 
@@ -261,7 +262,7 @@ class Tried(Answer):
     names: Names
     slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
     used_rng: bool
-    growth: tuple[float, ...]
+    growth: Annotated[tuple[Growth, ...], AtMost(8)]
     """What calls kept, in units that the recipe states."""
 
     def __post_init__(self) -> None:
