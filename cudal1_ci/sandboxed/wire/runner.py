@@ -226,6 +226,7 @@ class Reached(Answer):
     names: Names
 
 
+Growth = Annotated[float, Within(-1e15, 1e15)]
 Plain = bool | int | float | str | None
 
 
@@ -270,6 +271,8 @@ class Surveyed(Answer):
     is_module: bool
     is_class: bool
     mentions_hooks: bool
+    mentions_graphs: bool
+    """Whether its file takes derivatives of gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,7 +283,7 @@ class Tried(Answer):
     names: Names
     slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
     used_rng: bool
-    growth: tuple[float, ...]
+    growth: Annotated[tuple[Growth, ...], AtMost(8)]
     """What calls kept, in units that the recipe states."""
 
     def __post_init__(self) -> None:

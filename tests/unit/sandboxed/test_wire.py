@@ -90,7 +90,7 @@ def an_example(kind: type, rng: random.Random, depth: int = 4) -> Any:
         found |= {name: shape for name in ("stride", "own_stride") if name in found}
     if kind is runner.MadeCall:
         found["structure"] = tuple(range(len(found["slots"])))
-    if kind is runner.Remains:
+    if kind in (runner.Remains, runner.Tried):
         found["names"] = tuple(f"name {i}" for i in range(len(found["slots"])))
     return kind(**found)
 
@@ -148,6 +148,21 @@ PLACED = {**SLOT, "device": "cpu", "own_stride": [3, 1]}
 CALL = json.loads(encode(called()))
 FLAGS = json.loads(encode(an_example(runner.Settings, random.Random(0))))
 DEMAND = {"num_bytes": 12, "product_flops": 0, "convolution_flops": 4, "dtype": "float32"}
+PARAMETER = {
+    "name": "p",
+    "kind": "plain",
+    "value": 2.0,
+    "is_given": True,
+    "has_default": False,
+    "holds_value": True,
+}
+TRIED = {
+    "facts": [["structure of output", "*"]],
+    "names": ["output 0"],
+    "slots": [PLACED],
+    "used_rng": False,
+    "growth": [0.5],
+}
 ROW = {"name": "relu(float*)", "num_calls": 2, "time_us": 1.5}
 LEFT = {
     "aliases": [0],
@@ -176,6 +191,19 @@ GOOD = {
     runner.Profile: {"rows": [ROW]},
     runner.CountDemand: {"demand": DEMAND},
     runner.Reach: {"names": ["input 0", "fc.weight"]},
+    runner.Survey: {
+        "arguments": [PARAMETER],
+        "init": [],
+        "tensors": ["x"],
+        "submodules": [{"name": "fc", "kind": "Linear", "num_rows": 0}],
+        "attributes": [],
+        "words": ["mean"],
+        "is_module": True,
+        "is_class": True,
+        "mentions_hooks": False,
+        "mentions_graphs": False,
+    },
+    runner.Try: TRIED,
 }
 
 
@@ -247,6 +275,11 @@ BAD = [
     (runner.Profile, {"rows": [{**ROW, "name": "r" * 600}]}, "rows[0].name"),
     (runner.Profile, {"rows": [ROW] * 257}, "rows"),
     (runner.Reach, {"names": ["x"] * 5000}, "names"),
+    (runner.Try, {**TRIED, "names": []}, ""),
+    (runner.Try, {**TRIED, "facts": [["alone"]]}, "facts[0]"),
+    (runner.Try, {**TRIED, "growth": [math.nan]}, "growth[0]"),
+    (runner.Try, {**TRIED, "growth": [0.0] * 9}, "growth"),
+    (runner.Survey, {"arguments": [{**PARAMETER, "kind": "odd"}]}, "attributes"),
     (runner.Reach, {"op": "raised", "kind": 3}, "message"),
     (
         runner.Reach,

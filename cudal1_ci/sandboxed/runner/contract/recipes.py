@@ -13,6 +13,8 @@ import io
 import pickle
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,13 @@ from ..cotangents import drawn_like
 from ..subject import gradients_of
 from .trial import OMITTED, Trial, float_dtype
 
+MOST_DEPTH = 4
+STATISTICS = ("running_mean", "running_var")
+"""Buffers that checkpoints change. Others are constants of an algorithm."""
 Recipe = Callable[[Trial, str, Plain], None]
-WARM_CALLS, COUNTED_CALLS = 16, 32
-"""Calls before and while it is counted what calls keep. A cache of a few shapes or sets is full
-before."""
+WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
+"""Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
+or sets is full before."""
 
 
 def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: ARG001
@@ -41,16 +46,42 @@ def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: 
 def keep_changed_inputs(trial: Trial, before: list[torch.Tensor]) -> None:
     """Record the inputs that calls wrote to."""
     for number, (was, now) in enumerate(zip(before, trial.sets[0], strict=True)):
-        if not torch.equal(was.nan_to_num(), now.nan_to_num()):
+        if not same_bits(was, now):
             trial.keep(now, f"input {number} after the call")
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors are equal, with NaN equal to NaN. What is not dense is not
+    looked at."""
+    if one.layout != torch.strided or one.is_quantized:
+        return True
+    if one.is_floating_point():
+        one, other = one.nan_to_num(), other.nan_to_num()
+    return torch.equal(one, other)
 
 
 # --- arguments ---------------------------------------------------------------------------------
 
 
 def argument(trial: Trial, target: str, value: Plain) -> None:
-    """Call it with another value of an argument."""
+    """Call it, then call it with another value of an argument."""
+    trial.call()
     trial.edits[target] = value
+    call(trial)
+
+
+def masked(trial: Trial, target: str, value: Plain) -> None:
+    """Call it with a mask or a bias for an argument that the workload leaves at None."""
+    trial.call()
+    first = next(one for one in trial.sets[0] if one.dim() > 1)
+    shape = {
+        "rows": first.shape[:-1],
+        "scores": (first.shape[-2], first.shape[-2]),
+        "elements": first.shape,
+    }[str(value).split()[0]]
+    count = torch.Size(shape).numel()
+    mask = (torch.arange(count, device=first.device) % 3 != 2).reshape(shape)
+    trial.edits[target] = mask if str(value).endswith("bool") else mask.to(first.dtype)
     call(trial)
 
 
@@ -125,14 +156,25 @@ def dtype(trial: Trial, target: str, value: Plain) -> None:
         trial.sets[0][int(target)] = trial.sets[0][int(target)].to(wanted)
         call(trial)
         return
+    parameters: list[torch.Tensor] = []
     if isinstance(trial.program, torch.nn.Module):
-        trial.program.to(wanted)
+        parameters = list(trial.program.to(wanted).parameters())
     trial.sets[0] = [one.to(wanted) if one.is_floating_point() else one for one in trial.sets[0]]
+    if wanted == torch.float64:
+        for one in (*parameters, *trial.sets[0]):
+            if one.is_floating_point():
+                one.data.copy_(between(one.data))
     if trial.is_wide:
         if isinstance(trial.program, torch.nn.Module):
             trial.program.double()
         trial.sets[0] = [one.double() if one.is_floating_point() else one for one in trial.sets[0]]
     call(trial)
+
+
+def between(tensor: torch.Tensor) -> torch.Tensor:
+    """Return float64 numbers that lie between those of float32, each by another share."""
+    places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape).double() % 5
+    return tensor * (1 + places * 2.0**-28)
 
 
 def device(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
@@ -298,8 +340,9 @@ def load(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it, load other weights as a checkpoint is loaded, and call it again. With "assign"
     the loaded tensors take the place of the module's."""
     trial.call()
+    changing = {name for name, _ in trial.module.named_parameters()}
     state = {
-        key: partly_changed(one) if one.is_floating_point() else one.clone()
+        key: partly_changed(one) if key in changing or key.endswith(STATISTICS) else one.clone()
         for key, one in trial.module.state_dict().items()
         if isinstance(one, torch.Tensor)
     }
@@ -318,9 +361,10 @@ def optimizer(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def cast(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Call it, cast the module to bfloat16 and back, and call it again."""
+    """Call it, cast the module to float64 and back, and call it again."""
     trial.call()
-    trial.module.bfloat16().to(torch.float64 if trial.is_wide else torch.float32)
+    own = {name: one.dtype for name, one in trial.module.named_parameters()}
+    trial.module.double().to(next(iter(own.values()), torch.float32))
     trial.keep(trial.call(), "output after the casts")
 
 
@@ -358,39 +402,66 @@ def kept(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Count what each of many calls keeps: bytes of tensors, objects, and pages of the process."""
+    """Count what each of many calls keeps: bytes of tensors, objects, and items of containers."""
 
     def make(count: int) -> None:
         for _ in range(count):
             trial.sets[0] = [one.clone() for one in trial.sets[0]]
             trial.call()
 
-    make(WARM_CALLS)
+    make(1)
+    started_s = time.monotonic()
+    make(1)
+    took_s = max(time.monotonic() - started_s, 1e-6)
+    count = max(FEWEST_CALLS, min(COUNTED_CALLS, int(COUNTED_S / took_s)))
+    make(min(WARM_CALLS, count))
     gc.collect()
     gc.freeze()  # only what is made from here on is looked at
-    before = in_use()
-    make(COUNTED_CALLS)
-    middle = in_use()
-    make(COUNTED_CALLS)
-    after = in_use()
+    before = in_use(trial)
+    make(count)
+    middle = in_use(trial)
+    make(count)
+    after = in_use(trial)
     # What is kept once is no growth, and a cache that fills up ends growing.
     trial.growth = [
-        min(float(b - a), float(c - b)) / COUNTED_CALLS
+        min(float(b - a), float(c - b)) / count
         for a, b, c in zip(before, middle, after, strict=True)
     ]
 
 
-def in_use() -> list[int]:
-    """Return bytes of tensors, memory blocks of Python, and bytes of the process."""
+def in_use(trial: Trial) -> list[int]:
+    """Return bytes of tensors, memory blocks of Python, and items that the program holds."""
     gc.collect()
     storages = {}
     for one in gc.get_objects():
         if isinstance(one, torch.Tensor) and one.layout == torch.strided:
             storage = one.untyped_storage()
             storages[storage._cdata] = storage.nbytes()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
     held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
-    return [sum(storages.values()) + held, sys.getallocatedblocks(), pages * 4096]
+    items = count_items(roots_of(trial.program), set(), 0)
+    return [sum(storages.values()) + held, sys.getallocatedblocks(), items]
+
+
+def roots_of(program: Any) -> list[Any]:
+    """Return what a program may keep things in: its attributes, those of its classes, and the
+    globals of their modules."""
+    parts = list(program.modules()) if isinstance(program, torch.nn.Module) else [program]
+    kinds = {type(one) for one in parts if not type(one).__module__.startswith("torch.")}
+    modules = [sys.modules.get(getattr(one, "__module__", "")) for one in (*kinds, program)]
+    held = [*parts, *kinds, *modules]
+    return [dict(vars(one)) for one in held if hasattr(one, "__dict__")]
+
+
+def count_items(values: Any, seen: set[int], depth: int) -> int:
+    """Return the number of items in nested containers, each counted once."""
+    total = 0
+    for one in values.values() if isinstance(values, dict) else values:
+        if isinstance(one, list | tuple | set | dict | deque) and id(one) not in seen:
+            seen.add(id(one))
+            total += len(one)
+            if depth < MOST_DEPTH:
+                total += count_items(one, seen, depth + 1)
+    return total
 
 
 def peak(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
@@ -512,6 +583,7 @@ RECIPES: dict[str, Recipe] = {
     "call": call,
     "argument": argument,
     "omitted": omitted,
+    "masked": masked,
     "constructor": constructor,
     "layout": layout,
     "dtype": dtype,

@@ -17,6 +17,7 @@ from .trial import Trial, given_of
 
 WORD = re.compile(r"""(["'])([A-Za-z][\w.-]{0,30})\1""")
 MOST_WORDS = 64
+GRAPHS = re.compile(r"\b(create_graph|hessian|jvp|gradgradcheck|torch\.func)\b")
 KINDS = {"_BatchNorm": "batch_norm", "_DropoutNd": "dropout", "_InstanceNorm": "batch_norm"}
 
 
@@ -28,7 +29,7 @@ def surveyed(subject: Subject, request: Survey) -> Surveyed:
     slots = [subject.segments["init"].tensor(slot).clone() for slot in subject.loaded.init_slots]
     init_args, init_kwargs = build_call(subject.loaded.init or Call(), slots)
     is_class = isinstance(subject.found, type)
-    text = source_of(subject.found)
+    text, file = source_of(subject.found), source_of(inspect.getmodule(subject.found))
     words = dict.fromkeys(match.group(2) for match in WORD.finditer(text))
     return Surveyed(
         arguments=tuple(parameters(callable_of(subject.program), args, kwargs)),
@@ -39,7 +40,8 @@ def surveyed(subject: Subject, request: Survey) -> Surveyed:
         words=tuple(words)[:MOST_WORDS],
         is_module=subject.module is not None,
         is_class=is_class,
-        mentions_hooks="_hook" in text,
+        mentions_hooks="_hook" in file,
+        mentions_graphs=GRAPHS.search(file) is not None,
     )
 
 
@@ -49,7 +51,7 @@ def callable_of(program: Any) -> Any:
 
 
 def source_of(found: Any) -> str:
-    """Return the text of a class or function; empty where there is none."""
+    """Return the text of a class, a function or a module; empty where there is none."""
     try:
         return inspect.getsource(found)
     except (OSError, TypeError):

@@ -30,6 +30,9 @@ MOST_FAILURES = 4
 """Processes of one program that may die or hang before the other lines are not tried."""
 REASON_CHARS = 240
 OUT_OF_TIME = "out of time"
+USUAL = Use(recipe="call", is_new=True)
+FAILS = "it fails"
+OFF = re.compile(r" is off by ")
 INPUT = re.compile(r"\binput (\d+)\b")
 
 
@@ -52,6 +55,8 @@ class ContractKnowledge:
     learned: dict[int, Learned] = field(default_factory=dict)
     """By number of the line; lines that are missing were out of time."""
     num_bytes: int = 0
+    usual: Result | None = None
+    """What a call under the workload comes to."""
 
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors that are held."""
@@ -125,7 +130,10 @@ class Party:
     def attempt(self, use: Use, seed: int, is_wide: bool, most_s: float) -> Result:
         case, limits = self.case, self.limits
         runner = self.open()
-        sets = use.sets() if use.sets is not None else [case.trials[0][1]]
+        try:
+            sets = use.sets() if use.sets is not None else [case.trials[0][1]]
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise runner.failure("raised", f"such inputs cannot be made: {error}") from error
         room = self.write(runner, sets)
         is_new = use.is_new or is_wide
         if not is_new and any(not slot.is_parameter for slot in case.state_slots):
@@ -247,6 +255,7 @@ def compare_lines(
 ) -> list[ContractCheck]:
     """Return the lines, each held, broken, not applicable or not tried."""
     started_s = candidate.template.awake_s()
+    doubt = differs_already(known, candidate, reference)
     checks = []
     for number, line in enumerate(known.lines):
         learned = known.learned.get(number)
@@ -258,8 +267,25 @@ def compare_lines(
         elif candidate.num_failures > MOST_FAILURES:
             checks.append(check_of(line, "not_tried", "it died or hung on too many others"))
         else:
-            checks.append(compare_line(known, number, reference, candidate))
+            checks.append(compare_line(known, number, reference, candidate, doubt))
     return checks
+
+
+def differs_already(known: ContractKnowledge, candidate: Party, reference: Party) -> str:
+    """Return why differences of values prove nothing: they are there on the workload's own inputs
+    too, where the candidate is right by what else the verifier knows (signs, ties)."""
+    try:
+        if known.usual is None:
+            known.usual = reference.result(USUAL)
+        theirs = candidate.result(USUAL)
+    except (RunnerFailure, Rejected):
+        return ""
+    said = contradiction(
+        candidate.case, USUAL.recipe, known.usual, theirs, lambda: exact(reference, USUAL)
+    )
+    if said is None or not OFF.search(said):
+        return ""
+    return "so it is on the inputs of the workload, where it is right in another way"
 
 
 def untried(line: Line, learned: Learned) -> ContractCheck:
@@ -271,7 +297,7 @@ def untried(line: Line, learned: Learned) -> ContractCheck:
 
 
 def compare_line(
-    known: ContractKnowledge, number: int, reference: Party, candidate: Party
+    known: ContractKnowledge, number: int, reference: Party, candidate: Party, doubt: str
 ) -> ContractCheck:
     """Return what becomes of a line that the reference honors."""
     line, learned = known.lines[number], known.learned[number]
@@ -284,14 +310,18 @@ def compare_line(
                 ours,
                 theirs,
                 lambda use=use: exact(reference, use),  # type: ignore[misc]
+                has_odd=line.group == "values",
             )
         except (RunnerFailure, Rejected) as failure:
-            said = f"it fails: {first_line(str(failure))}"
+            said = f"{FAILS}: {first_line(str(failure))}"
         if said is not None:
             said = INPUT.sub(lambda found: named(known, int(found[1])), said)
             label = f"{use.label}: " if use.label else ""
-            if line.needs_evidence:
-                return check_of(line, "not_tried", f"{label}{said}; {line.needs_evidence}")
+            why_not = line.needs_evidence or (doubt if OFF.search(said) else "")
+            if said.startswith(FAILS):
+                why_not = why_not or line.failure_needs_evidence
+            if why_not:
+                return check_of(line, "not_tried", f"{label}{said}; {why_not}")
             return check_of(line, "broken", f"{label}{said}")
     labels = ", ".join(use.label for use, _ in learned.uses if use.label)
     return check_of(line, "held", labels)

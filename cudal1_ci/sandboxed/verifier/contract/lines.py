@@ -8,6 +8,7 @@ argument, or several ways to resize inputs, those count that it accepts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,9 @@ MOST_TENSORS, MOST_WEIGHTS, MOST_LENGTHS, MOST_WORDS = 4, 8, 4, 6
 """Inputs, parameters, sizes of inputs and words that have lines of their own."""
 FLOATS = ("bfloat16", "float16", "float64", "float32")
 WHOLE = {"int64": "int32", "int32": "int64", "int16": "int64", "uint8": "int64"}
+MASK = re.compile(r"mask|bias", re.IGNORECASE)
+FORMS = ("rows bool", "scores bool", "rows float", "scores float", "elements float")
+"""Masks that an argument may take: for each row, for each pair of rows, for each element."""
 Sets = Callable[[], list[InputSet]]
 
 
@@ -51,7 +55,9 @@ class Line:
     reason: str = ""
     """Why it is not tried, where there is nothing to try."""
     needs_evidence: str = ""
-    """Why a difference is no break unless the project is seen to rely on the line."""
+    """Why a difference is no break unless the project is seen to rely on the line,"""
+    failure_needs_evidence: str = ""
+    """and why an error is none: it cannot be missed, as a wrong result can."""
 
 
 def derive(case: Case, surveyed: Surveyed) -> list[Line]:
@@ -81,6 +87,15 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
     return unchanged(surveyed) + found
 
 
+def dense(base: InputSet) -> list[tuple[int, torch.Tensor]]:
+    """Return the dense tensors with their numbers: no line changes others."""
+    return [
+        (number, tensor)
+        for number, tensor in enumerate(base.tensors)
+        if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    ]
+
+
 def one(group: str, aspect: str, recipe: str, **fields: object) -> Line:
     """Return a line of one use."""
     return Line(group=group, aspect=aspect, uses=(Use(recipe=recipe, **fields),))  # type: ignore[arg-type]
@@ -95,7 +110,13 @@ def of_arguments(surveyed: Surveyed) -> Iterator[Line]:
         name = parameter.name
         if parameter.is_given and parameter.has_default:
             yield one("arguments", f"{name} not given", "omitted", target=name)
-        if parameter.kind == "plain":
+        if parameter.value is None and MASK.search(name) and parameter.kind == "plain":
+            uses = tuple(
+                Use(recipe="masked", label=f"{name} of {form}", target=name, value=form)
+                for form in FORMS
+            )
+            yield Line(group="masks", aspect=f"{name} given", uses=uses)
+        elif parameter.kind == "plain":
             yield changed("arguments", name, "argument", parameter, surveyed.words)
 
 
@@ -137,6 +158,8 @@ def other_values(value: Plain, words: Sequence[str]) -> Sequence[Plain]:
     if isinstance(value, float):
         others = [1.5 * value + 0.125, value / 2, value + 1.0, -value]
         return [one for one in dict.fromkeys(others) if one != value]
+    if value is None:
+        return [0.5, 2, True]
     if isinstance(value, str):
         return [word for word in words if word != value][:MOST_WORDS]
     return []
@@ -158,7 +181,7 @@ def unchanged(surveyed: Surveyed) -> list[Line]:
 
 def of_masks(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for masks and lengths."""
-    for number, tensor in enumerate(base.tensors):
+    for number, tensor in dense(base):
         if made.is_mask(tensor):
             uses = tuple(
                 Use(recipe="call", label=label, sets=on(base, number, change))
@@ -202,21 +225,21 @@ def of_values(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
                 ("-inf", float("-inf")),
             )
         )
-        if tensor.numel():
+        if tensor.numel() and not made.is_sorted(tensor):
             aspect = f"NaN and infinities in {names[number]}"
             yield Line(group="values", aspect=aspect, uses=uses, num_wanted=3)
 
 
 def floats(base: InputSet) -> list[tuple[int, torch.Tensor]]:
     """Return the first tensors of floats with their numbers."""
-    found = [(n, t) for n, t in enumerate(base.tensors) if t.is_floating_point()]
+    found = [(n, t) for n, t in dense(base) if t.is_floating_point()]
     return found[:MOST_TENSORS]
 
 
 def whole(base: InputSet) -> list[tuple[int, torch.Tensor]]:
     """Return the first tensors of whole numbers with their numbers."""
     kinds = (torch.int64, torch.int32, torch.int16, torch.uint8)
-    found = [(n, t) for n, t in enumerate(base.tensors) if t.dtype in kinds and t.numel()]
+    found = [(n, t) for n, t in dense(base) if t.dtype in kinds and t.numel()]
     return found[:MOST_TENSORS]
 
 
@@ -225,7 +248,7 @@ def of_ranges(case: Case, base: InputSet, surveyed: Surveyed) -> Iterator[Line]:
     tables = {one.num_rows for one in surveyed.submodules}
     if case.accelerator.kind == "cpu":  # a wrong guess ends a process of a GPU
         tables |= {slot.shape[0] for slot in case.state_slots if slot.shape}
-        tables |= {tensor.shape[0] for tensor in base.tensors if tensor.dim()}
+        tables |= {tensor.shape[0] for _, tensor in dense(base) if tensor.dim()}
     for number, tensor in whole(base):
         if made.is_mask(tensor):
             continue
@@ -262,7 +285,7 @@ def of_large_numbers(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 
 def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for other numbers of rows."""
-    first = next((n for n, t in enumerate(base.tensors) if t.dim()), None)
+    first = next((n for n, t in dense(base) if t.dim()), None)
     if first is None:
         return
     count = base.tensors[first].shape[0]
@@ -280,7 +303,7 @@ def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for other sizes of the dimensions after the first."""
     seen: set[int] = set()
-    for number, tensor in enumerate(base.tensors):
+    for number, tensor in dense(base):
         for dim, size in enumerate(tensor.shape):
             if (dim == 0 and number == 0) or size in seen or len(seen) >= MOST_LENGTHS:
                 continue
@@ -301,10 +324,11 @@ def resized(
     new: int,
     dim: int = 0,
 ) -> Line:
-    """Return the line of inputs in which a size is another one: in all dimensions that have it,
-    in those at the same place, or in one tensor alone."""
-    every = [(n, d) for n, t in enumerate(base.tensors) for d, s in enumerate(t.shape) if s == size]
-    ways = [every, [one for one in every if one[1] == dim], [(number, dim)]]
+    """Return the line of inputs in which a size is another one: in the dimensions at the same place
+    that have it, in one tensor alone, or in all dimensions. (A size of 1 everywhere is a
+    broadcast, which a reference may accept by chance.)"""
+    every = [(n, d) for n, t in dense(base) for d, s in enumerate(t.shape) if s == size]
+    ways = [[one for one in every if one[1] == dim], [(number, dim)], every if new != 1 else []]
     ways = [way for place, way in enumerate(ways) if way and way not in ways[:place]]
     uses = tuple(
         Use(
@@ -319,7 +343,7 @@ def resized(
 
 def of_layouts(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for inputs that lie otherwise in memory."""
-    for number, tensor in enumerate(base.tensors[:MOST_TENSORS]):
+    for number, tensor in dense(base)[:MOST_TENSORS]:
         if not tensor.numel() or not tensor.dim():
             continue
         forms = {
@@ -388,7 +412,9 @@ def of_modes(case: Case, surveyed: Surveyed) -> Iterator[Line]:
         other = "eval" if case.train else "train"
         yield one("training", f"{other} mode and back", "mode", is_new=True)
     yield one("training", "gradients", "gradients", is_new=True)
-    yield one("training", "second derivatives", "gradients", value="second", is_new=True)
+    line = one("training", "second derivatives", "gradients", value="second", is_new=True)
+    evidence = "" if surveyed.mentions_graphs else "nothing here is seen to take any"
+    yield replace(line, failure_needs_evidence=evidence)
 
 
 def of_weights(case: Case, surveyed: Surveyed) -> Iterator[Line]:
@@ -404,7 +430,7 @@ def of_weights(case: Case, surveyed: Surveyed) -> Iterator[Line]:
         yield Line(group="weights", aspect="the other parameters", reason=reason)
     yield one("weights", "load_state_dict(assign=True)", "load", value="assign", is_new=True)
     yield one("weights", "a step of an optimizer", "optimizer", is_new=True)
-    yield one("weights", "cast to bfloat16 and back", "cast", is_new=True)
+    yield one("weights", "cast to float64 and back", "cast", is_new=True)
 
 
 def spread(keys: list[str]) -> list[str]:

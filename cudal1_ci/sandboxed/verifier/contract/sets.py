@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ..inputs import InputSet
+from ..inputs import FEWEST_ORDERED, InputSet
 
 SEED = 7
 LARGE = 2**27
@@ -23,6 +23,16 @@ def fewer(count: int) -> int:
 def more(count: int) -> int:
     """Return a larger size."""
     return count + 1 if count < 8 else count + count // 4 + 1
+
+
+def is_sorted(tensor: torch.Tensor) -> bool:
+    """Return whether each row of a tensor rises, in more places than by chance."""
+    if tensor.dim() == 0 or tensor.shape[-1] < FEWEST_ORDERED or tensor.is_complex():
+        return False
+    if tensor.dtype == torch.bool:
+        return False
+    before, after = tensor[..., :-1], tensor[..., 1:]
+    return bool((after >= before).all()) and bool((after > before).any())
 
 
 def is_mask(tensor: torch.Tensor) -> bool:
@@ -121,5 +131,7 @@ def resized(base: InputSet, places: Sequence[tuple[int, int]], size: int) -> Inp
         if size and not tensor.shape[dim]:
             raise ValueError("a dimension of size 0 cannot be repeated")
         index = torch.arange(size, device=tensor.device) % max(1, tensor.shape[dim])
+        if is_sorted(tensor):  # as it must stay: edges of bins, offsets
+            index = index.sort().values
         tensors[number] = tensor.index_select(dim, index)
     return InputSet(tensors, base.data)

@@ -204,6 +204,36 @@ def test_the_same_list_again(lines):
     assert "outputs that are kept" in broken(lines(CACHE, again))
 
 
+TWICE = """
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+class Model(nn.Module):
+    def forward(self, x):
+        return x * x
+def get_inputs():
+    return [torch.randn(4, 8)]
+"""
+
+
+@pytest.mark.parametrize(("text", "result"), [("", "not_tried"), ("create_graph = 1", "broken")])
+def test_an_error_in_second_derivatives_counts_where_any_are_taken(lines, text, result):
+    reference = TWICE + text
+    once = (
+        "".join(reference.rsplit("x * x", 1)[:1]) + "Once.apply(x)" + reference.rsplit("x * x")[-1]
+    )
+    found = lines(reference, once)
+    assert found["gradients"].result == "held"
+    assert found["second derivatives"].result == result
+    assert "it fails" in found["second derivatives"].detail
+
+
 def test_a_crash_costs_its_own_line(lines):
     crash = "if x.shape[0] == 1: import os; os._exit(3)\n        return F"
     found = lines(SCALED, SCALED.replace("return F", crash))

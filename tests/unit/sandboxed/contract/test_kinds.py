@@ -1,0 +1,316 @@
+"""Candidates that are right on their workload's calls and wrong in use, several of each kind.
+
+Each must end with a broken line whose words name what is wrong. All of them compute what the
+reference does on the inputs of `get_inputs`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.unit.sandboxed.contract.test_contract import broken, learned, lines
+
+__all__ = ["learned", "lines"]
+pytestmark = pytest.mark.starts_verifier
+
+NORMED = """
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim, dim))
+        self.g = nn.Parameter(torch.ones(dim))
+        self.kept = self.key = None
+    def key_of(self):
+        return None
+    def forward(self, x):
+        return F.linear(x, self.prepared())
+    def prepared(self):
+        return self.weight / self.weight.norm(dim=1, keepdim=True) * self.g[:, None]
+def get_inputs():
+    return [torch.randn(8, 32)]
+def get_init_inputs():
+    return [32]
+"""
+STALE = """
+    def forward(self, x):
+        key = {}
+        if key != self.key:
+            self.key, self.kept = key, self.prepared()
+        return F.linear(x, self.kept)
+"""
+LAYER_NORM = """
+class Model(nn.Module):
+    def __init__(self, dim, eps=1e-5, scale=1.0):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.eps, self.scale = eps, scale
+    def forward(self, x):
+        y = x
+        mean = y.mean(-1, keepdim=True)
+        var = (y - mean).pow(2).mean(-1, keepdim=True)
+        out = (y - mean) / torch.sqrt(var + self.eps) * self.weight + self.bias
+        return out * self.scale
+def get_inputs():
+    return [torch.randn(6, 12, 16)]
+def get_init_inputs():
+    return [16]
+"""
+FROM_STORAGE = "y = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage(), {}, x.shape, {})"
+POOLED = """
+class Model(nn.Module):
+    def forward(self, x, table):
+        return torch.softmax(table, -1) @ x / x.shape[0]
+def get_inputs():
+    return [torch.randn(16, 12, 8), torch.randn(12, 12)]
+"""
+LOOKUP = """
+class Model(nn.Module):
+    def __init__(self, vocab, dim):
+        super().__init__()
+        self.table = nn.Embedding(vocab, dim)
+    def forward(self, ids):
+        return F.embedding(ids, self.table.weight) * 2
+def get_inputs():
+    return [torch.randint(0, 90, (4, 8))]
+def get_init_inputs():
+    return [500, 8]
+"""
+COUNTS = """
+class Model(nn.Module):
+    def forward(self, a, b):
+        return a @ b
+def get_inputs():
+    return [torch.randint(0, 10, (16, 16)), torch.randint(0, 10, (16, 16))]
+"""
+POWER = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = None
+    def forward(self, x, p, flip=False):
+        y = x.abs().pow(p).mean(-1).pow(1.0 / p)
+        return -y if flip else y
+def get_inputs():
+    return [torch.randn(8, 32), 2.0]
+"""
+ATTENTION = """
+class Model(nn.Module):
+    def forward(self, q, k, mask):
+        s = (q @ k.transpose(-1, -2)).masked_fill(mask[:, None, :] == 0, -1e9)
+        return torch.softmax(s, -1)
+def get_inputs():
+    return [torch.randn(3, 8, 16), torch.randn(3, 8, 16), torch.ones(3, 8, dtype=torch.long)]
+"""
+MASKED = """
+class Model(nn.Module):
+    def forward(self, q, mask=None, scale=None):
+        s = q @ q.transpose(-1, -2) * (1.0 if scale is None else scale)
+        if mask is not None:
+            s = s.masked_fill(mask == 0, -1e4)
+        return torch.softmax(s, -1)
+def get_inputs():
+    return [torch.randn(3, 8, 16)]
+"""
+CACHED = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = {}
+        self.history = []
+    def forward(self, x, cache):
+        cache["k"], cache["v"] = x * 2, x * 3
+        return {"y": x + 1, "z": x - 1}
+def get_inputs():
+    return [torch.randn(4, 8), {}]
+"""
+MODES = """
+class Model(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(c)
+        self.drop = nn.Dropout(0.3)
+    def forward(self, x):
+        return self.drop(self.norm(x)) * torch.sigmoid(x)
+def get_inputs():
+    return [torch.randn(64, 32)]
+def get_init_inputs():
+    return [32]
+"""
+
+KINDS = {
+    "a key of versions": (
+        NORMED,
+        STALE.format("(self.weight._version, self.g._version)"),
+        r"weight changed alone .*through \.data",
+    ),
+    "a key of sums": (
+        NORMED,
+        STALE.format("(round(float(self.weight.abs().sum()), 1), float(self.g[0]))"),
+        r"weight changed alone .*off by",
+    ),
+    "a key of addresses": (
+        NORMED,
+        STALE.format("(self.weight.data_ptr(), self.g.data_ptr())"),
+        r"load_state_dict .*off by",
+    ),
+    "strides that are taken for granted": (
+        LAYER_NORM,
+        ("y = x", FROM_STORAGE.format("x.storage_offset()", "(192, 16, 1)")),
+        r"layout of x: transposed .*x transposed",
+    ),
+    "an offset that is taken for granted": (
+        LAYER_NORM,
+        ("y = x", FROM_STORAGE.format("0", "x.stride()")),
+        r"layout of x: unaligned .*x unaligned",
+    ),
+    "a buffer of float32": (
+        LAYER_NORM,
+        ("return out", "return torch.zeros(x.shape).add_(out)"),
+        r"dtype float64 .*expected float64, got float32",
+    ),
+    "sums in float32": (
+        LAYER_NORM,
+        ("y = x\n", "y = x.float().to(x.dtype)\n"),
+        r"dtype float64 .*off by",
+    ),
+    "a batch in a view": (
+        POOLED,
+        ("x / x.shape[0]", "x.view(16, 12, 8) / x.shape[0]"),
+        r"fewer rows of x .*x\.shape\[0\] = 9: it fails",
+    ),
+    "a divisor of the batch": (POOLED, ("x.shape[0]", "16.0"), r"more rows of x .*off by"),
+    "clamped tokens": (
+        LOOKUP,
+        ("(ids,", "(ids.clamp_max(120),"),
+        r"range of ids .*up to 499",
+    ),
+    "a smaller table": (
+        LOOKUP,
+        ("self.table.weight)", "self.table.weight[:128])"),
+        r"range of ids .*up to 499: it fails",
+    ),
+    "short integers": (
+        COUNTS,
+        ("a @ b", "(a.to(torch.int32) @ b.to(torch.int32)).long()"),
+        r"range of a beyond",
+    ),
+    "rounded floats": (
+        COUNTS,
+        ("a @ b", "torch.einsum('ij,jk->ik', a.float(), b.float()).round().long()"),
+        r"range of b beyond",
+    ),
+    "the first number": (
+        POWER,
+        ("y = x", "p = self.first = self.first or p\n        y = x"),
+        r"p changed .*p = ",
+    ),
+    "a whole number": (POWER, ("y = x", "p = int(p)\n        y = x"), r"p changed .*p = "),
+    "a flag": (POWER, ("-y if flip else y", "y"), r"flip changed .*flip = True"),
+    "an epsilon": (LAYER_NORM, ("self.eps)", "1e-5)"), r"eps of the constructor .*eps = "),
+    "a scale": (LAYER_NORM, (" * self.scale", ""), r"scale of the constructor .*scale = "),
+    "a mask whose first element decides": (
+        ATTENTION,
+        ("mask[:, None, :] == 0", "bool(mask[0, 0] == 0) & (mask[:, None, :] == 0)"),
+        r"mask not trivial .*masked",
+    ),
+    "a mask that is not given": (
+        MASKED,
+        ("if mask is not None:", "if False:"),
+        r"mask given .*mask of (rows|scores)",
+    ),
+    "a scale that is not given": (
+        MASKED,
+        ("1.0 if scale is None else scale", "1.0"),
+        r"scale changed .*scale = ",
+    ),
+    "the mask of the first row": (
+        ATTENTION,
+        ("mask[:, None, :]", "mask[:1, None, :]"),
+        r"mask not trivial .*some are masked",
+    ),
+    "a copy of the cache": (
+        CACHED,
+        ('cache["k"]', 'cache = dict(cache); cache["k"]'),
+        r"contents of cache",
+    ),
+    "a half of the cache": (
+        CACHED,
+        ('cache["k"], cache["v"] = x * 2, x * 3', 'cache["k"] = x * 2'),
+        r"contents of cache",
+    ),
+    "the same dictionary": (
+        CACHED,
+        ("return {", "self.own.clear(); self.own.update({"),
+        r"outputs that are kept .*same object",
+    ),
+    "numbers that pile up": (
+        CACHED,
+        ("return {", "self.history.append(float(x.sum()))\n        return {"),
+        r"what calls keep .*(items|blocks)",
+    ),
+    "outputs that pile up": (
+        CACHED,
+        ("return {", "self.history.append(x[:2] * 2)\n        return {"),
+        r"what calls keep .*bytes of tensors",
+    ),
+    "detached outputs": (LAYER_NORM, ("return out", "return out.detach()"), r"gradients .*fails"),
+    "outputs that cannot be written to": (
+        LAYER_NORM,
+        (
+            "return out * self.scale",
+            "return torch.stack([out * self.scale])[0]._neg_view()._neg_view().neg()._neg_view()",
+        ),
+        r"outputs used by numpy",
+    ),
+    "statistics that stay": (
+        MODES,
+        (
+            "self.norm(x)",
+            "F.batch_norm(x, self.norm.running_mean, self.norm.running_var, "
+            "self.norm.weight, self.norm.bias)",
+        ),
+        r"train mode and back",
+    ),
+    "no dropout": (MODES, ("self.drop(self.norm(x))", "self.norm(x)"), r"train mode .*zeros"),
+    "clamped infinities": (MODES, ("* torch", "* torch.ones(()) * torch"), None),
+    "clamped values": (LAYER_NORM, ("y = x\n", "y = x.clamp(-1e4, 1e4)\n"), r"NaN and inf.*inf"),
+    "NaN that becomes zero": (
+        LAYER_NORM,
+        ("y = x\n", "y = torch.where(x == x, x, 0.0)\n"),
+        r"NaN and infinities in x .*NaN",
+    ),
+}
+
+
+def changed(reference, change):
+    if isinstance(change, str):
+        start = reference.index("    def forward")
+        end = reference.index("    def prepared")
+        return reference[:start] + change.lstrip("\n") + reference[end:]
+    old, new = change
+    assert old in reference
+    text = reference.replace(old, new)
+    return (
+        text.replace('"z": x - 1}', '"z": x - 1}); return self.own') if "update({" in new else text
+    )
+
+
+@pytest.mark.parametrize(("reference", "change", "wanted"), KINDS.values(), ids=KINDS)
+def test_a_kind_ends_with_a_line_that_names_it(lines, reference, change, wanted):
+    found = lines(reference, changed(reference, change))
+    said = [f"{aspect} {found[aspect].detail}" for aspect in sorted(broken(found))]
+    if wanted is None:
+        assert said == []
+    else:
+        assert any(re.search(wanted, one) for one in said), said
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [NORMED, LAYER_NORM, POOLED, LOOKUP, COUNTS, POWER, ATTENTION, MASKED, CACHED, MODES],
+)
+def test_a_reference_breaks_nothing_of_its_own(lines, reference):
+    assert broken(lines(reference, reference)) == set()
