@@ -1,0 +1,101 @@
+"""Verifiers that outlive a session and serve the next one: each takes five seconds to start.
+
+A `Check` tells a verifier all that it has to know, so that the next session's problem is to it what
+the next target of a scan is. One that failed in any way is ended, as ever. For tests of what
+becomes of verdicts, and not of those that look at a process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cudal1_ci.processes import Local
+from cudal1_ci.processes.local import Worker, scrubbed_environment
+
+NUM_IDLE = 2
+"""So many are kept; each takes half a gigabyte."""
+
+
+def is_setting(name: str) -> bool:
+    """Whether a variable is of the command line's settings, which no verifier reads."""
+    return name.startswith("CUDAL1_CI_")
+
+
+class Kept:
+    """A worker inside a `with`, which is given back at its end."""
+
+    def __init__(self, verifiers: Verifiers, key: object, worker: Worker):
+        self.verifiers, self.key, self.worker = verifiers, key, worker
+        self.is_sound = True
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.verifiers.give_back(self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.worker, name)
+
+    def ask(self, request: Any, timeout_s: float) -> Any:
+        self.is_sound = False  # until it has answered
+        reply = self.worker.ask(request, timeout_s)
+        self.is_sound = True
+        return reply
+
+
+class Verifiers:
+    """Those that wait for a session."""
+
+    def __init__(self) -> None:
+        self.idle: list[tuple[object, Worker]] = []
+        self.lock = threading.Lock()
+
+    def start(self, local: Local, role: str, *, num_threads: int, device: str) -> Worker | Kept:
+        """Return a worker as `Local.start` does: one that was started alike, where one waits."""
+        if role != "judge":
+            return Worker(role, python=local.python, num_threads=num_threads, device=device)
+        environment = scrubbed_environment(os.environ, Path(), num_threads)
+        seen = {name: environment[name] for name in environment if not is_setting(name)}
+        key = (local.python, num_threads, device, seen)
+        with self.lock:
+            for at, (found, worker) in enumerate(self.idle):
+                if found == key and worker.process.poll() is None:
+                    del self.idle[at]
+                    return Kept(self, key, worker)
+        worker = Worker(role, python=local.python, num_threads=num_threads, device=device)
+        return Kept(self, key, worker.__enter__())
+
+    def give_back(self, kept: Kept) -> None:
+        """Keep a worker that answered; end it otherwise, or the one that has waited longest."""
+        ended = [kept.worker]
+        if kept.is_sound:
+            with self.lock:
+                self.idle.append((kept.key, kept.worker))
+                ended = [worker for _, worker in self.idle[:-NUM_IDLE]]
+                del self.idle[:-NUM_IDLE]
+        for worker in ended:
+            worker.__exit__(None, None, None)
+
+    def close(self) -> None:
+        for _, worker in self.idle:
+            worker.__exit__(None, None, None)
+        self.idle.clear()
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Let this process's sessions have them."""
+
+        def start(local: Local, role: str, *, num_threads: int, device: str) -> Worker | Kept:
+            return self.start(local, role, num_threads=num_threads, device=device)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Local, "start", start)
+            yield
