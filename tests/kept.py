@@ -23,11 +23,6 @@ NUM_IDLE = 2
 """So many are kept; each takes half a gigabyte."""
 
 
-def is_setting(name: str) -> bool:
-    """Whether a variable is of the command line's settings, which no verifier reads."""
-    return name.startswith("CUDAL1_CI_")
-
-
 class Kept:
     """A worker inside a `with`, which is given back at its end."""
 
@@ -63,8 +58,7 @@ class Verifiers:
         if role != "judge":
             return Worker(role, python=local.python, num_threads=num_threads, device=device)
         environment = scrubbed_environment(os.environ, Path(), num_threads)
-        seen = {name: environment[name] for name in environment if not is_setting(name)}
-        key = (local.python, num_threads, device, seen)
+        key = (local.python, num_threads, device, environment)
         with self.lock:
             for at, (found, worker) in enumerate(self.idle):
                 if found == key and worker.process.poll() is None:
