@@ -78,14 +78,6 @@ def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
     return Ran(done.exit_code, done.stdout, done.stderr)
 
 
-@pytest.fixture(scope="session")
-def verifiers() -> Iterator[Verifiers]:
-    """Verifiers that one test after the other has."""
-    found = Verifiers()
-    yield found
-    found.close()
-
-
 @pytest.fixture(
     scope="module", params=["told", pytest.param("real", marks=pytest.mark.times)], ids=str
 )
@@ -96,13 +88,6 @@ def clock(request: pytest.FixtureRequest, verifiers: Verifiers) -> Iterator[str]
         return
     with told.told_times(), verifiers.serving():
         yield "told"
-
-
-@pytest.fixture(scope="module")
-def kept_verifiers(verifiers: Verifiers) -> Iterator[None]:
-    """Sessions of this process have verifiers that other tests have had."""
-    with verifiers.serving():
-        yield
 
 
 def attempts(most: int = 10) -> Iterator[int]:
