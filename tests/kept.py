@@ -1,16 +1,20 @@
-"""Verifiers that outlive a session and serve the next one: each takes five seconds to start.
+"""Verifiers that outlive a session and serve the next one: each takes three seconds to start.
 
 A `Check` tells a verifier all that it has to know, so that the next session's problem is to it what
-the next target of a scan is. One that failed in any way is ended, as ever. For tests of what
-becomes of verdicts, and not of those that look at a process.
+the next target of a scan is. What it learned before is not found again, as the next session may
+have another precision. Only builds stay in the folder of the first session. One that failed in any
+way is ended, and so is one that was moved to other cores. For tests of what becomes of verdicts,
+and not of those that look at a process.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import pytest
 
 from cudal1_ci.processes import Local
 from cudal1_ci.processes.local import Worker, scrubbed_environment
+from cudal1_ci.sandboxed.wire.verifier import Check
 
 NUM_IDLE = 2
 """So many are kept; each takes half a gigabyte."""
@@ -28,7 +33,9 @@ class Kept:
 
     def __init__(self, verifiers: Verifiers, key: object, worker: Worker):
         self.verifiers, self.key, self.worker = verifiers, key, worker
-        self.is_sound = True
+        self.is_sound, self.is_moved = True, False
+        self.name = uuid.uuid4().hex
+        """Of what this session's problems are known by."""
 
     def __enter__(self) -> Kept:
         return self
@@ -40,9 +47,13 @@ class Kept:
         return getattr(self.worker, name)
 
     def ask(self, request: Any, timeout_s: float) -> Any:
+        if isinstance(request, Check):
+            self.is_moved |= request.cores is not None
+            if request.key is not None:
+                request = replace(request, key=f"{request.key} in {self.name}")
         self.is_sound = False  # until it has answered
         reply = self.worker.ask(request, timeout_s)
-        self.is_sound = True
+        self.is_sound = not self.is_moved
         return reply
 
 
