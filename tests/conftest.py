@@ -18,6 +18,7 @@ from cudal1_ci.processes import Local
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.repetitions import BATCH_US
 from tests.attempts import pytest_runtest_protocol  # noqa: F401
+from tests.kept import Verifiers
 from tests.selection import chosen, left_out
 
 QUICK = TrialConfig(call_s=10, load_s=60, num_rounds=5, measure_s=1.5)
@@ -102,6 +103,21 @@ def brief_batches() -> None:
 def device(request: pytest.FixtureRequest) -> str:
     """Where the tests that need a real verifier run it."""
     return str(request.config.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
+def verifiers() -> Iterator[Verifiers]:
+    """Verifiers that one test after the other has."""
+    found = Verifiers()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def kept_verifiers(verifiers: Verifiers) -> Iterator[None]:
+    """Sessions of a test have verifiers that other tests have had."""
+    with verifiers.serving():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ KEPT = (
     "CXX",
 )
 KEPT_PREFIXES = ("CUDA", "NVIDIA_", "TORCH", "PYTORCH_", "TRITON_", "OMP_", "MKL_", "KMP_")
+OWN_PREFIX = "CUDAL1_CI_"
+"""Of the command line's settings, which no worker reads."""
 SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "AUTH")
 JOB_PREFIXES = ("ACTIONS_", "GITHUB_", "GH_", "GIT_", "INPUT_", "RUNNER_")
 """GITHUB_ENV, GITHUB_PATH, GITHUB_OUTPUT and GITHUB_STATE are files that later steps read.
@@ -44,6 +46,7 @@ def listed(
         name: value
         for name, value in environment.items()
         if (name in (*KEPT, *names) or name.startswith((*KEPT_PREFIXES, *prefixes)))
+        and not name.startswith(OWN_PREFIX)
         and not sounds_secret(name)
     }
 

@@ -44,7 +44,7 @@ package = importlib.util.module_from_spec(spec)
 sys.modules["cudal1_sandboxed"] = package
 spec.loader.exec_module(package)
 from cudal1_sandboxed.start import main
-main(sys.argv[2:], sys.orig_argv[1:-4])
+main(sys.argv[2:])
 """
 """Loads the worker's folder as a package of its own. Neither this tool nor its dependencies
 become importable for the user's code, and its interpreter does not need them. The working

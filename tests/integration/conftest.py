@@ -22,6 +22,7 @@ from cudal1_ci.verification import Session
 from tests import told
 from tests.github_fake import GitHub, serving
 from tests.github_judge import Judge, has_rig, needs_rig
+from tests.kept import Verifiers
 from tests.report_schema import validated
 
 ROOT = Path(__file__).parents[2]
@@ -80,12 +81,12 @@ def run(*words: object, cwd: Path | None = None, **more: str) -> Ran:
 @pytest.fixture(
     scope="module", params=["told", pytest.param("real", marks=pytest.mark.times)], ids=str
 )
-def clock(request: pytest.FixtureRequest) -> Iterator[str]:
+def clock(request: pytest.FixtureRequest, verifiers: Verifiers) -> Iterator[str]:
     """Whose times decide: told ones, or what this machine measures."""
     if request.param == "real":
         yield "real"
         return
-    with told.told_times():
+    with told.told_times(), verifiers.serving():
         yield "told"
 
 

@@ -61,13 +61,13 @@ def files(tmp_path):
     return written
 
 
-def test_a_required_kernel_cannot_be_seen_on_a_cpu(files):
+def test_a_required_kernel_cannot_be_seen_on_a_cpu(files, kept_verifiers):
     reference, candidate = files(None)
     with pytest.raises(UnsupportedError, match="--require-kernel needs a GPU"):
         verify(reference, candidate, device="cpu", require_kernel=True)
 
 
-def test_a_profile_says_where_the_time_of_a_call_goes(files):
+def test_a_profile_says_where_the_time_of_a_call_goes(files, kept_verifiers):
     reference, candidate = files(None)
     problem = text_problem(reference, "infer")
     with Session(QUICK, device="cpu") as session:

@@ -60,12 +60,12 @@ def test_a_verdict_and_both_times_under_a_limit(calls_that_fit, device):
         assert (launch.reference_us != control.reference_us) == (calls_that_fit < 15)
 
 
-def test_a_wrong_answer_is_found_under_a_limit(device):
+def test_a_wrong_answer_is_found_under_a_limit(device, kept_verifiers):
     evaluation = evaluate(int(11.5 * NUM_BYTES), "torch.tanh(x)", device)
     assert evaluation.verdict.status == "incorrect_values"
 
 
-def test_too_little_memory_is_said_with_what_is_needed(device):
+def test_too_little_memory_is_said_with_what_is_needed(device, kept_verifiers):
     evaluation = evaluate(8 * NUM_BYTES, "x.tanh().add(x)", device)
     assert evaluation.verdict.status == "inconclusive"
     (finding,) = [f for f in evaluation.verdict.findings if f.rule == "memory.device"]
@@ -76,7 +76,9 @@ def test_too_little_memory_is_said_with_what_is_needed(device):
     ("forward", "status"),
     [("x.exp().expand(1024, -1) * 1", "passed"), ("x.exp().repeat(1024, 2)", "incorrect_shape")],
 )
-def test_outputs_much_larger_than_inputs_are_tried_fewer_times(forward, status, device):
+def test_outputs_much_larger_than_inputs_are_tried_fewer_times(
+    forward, status, device, kept_verifiers
+):
     spec = TensorSpec(shape=(1, 1024), dtype="float32")
     workload = Workload(name="w", provenance="declared", init=Call(), call=Call(args=(spec,)))
     texts = [SOURCE.format(forward=one, repeats=1) for one in ("x.exp().repeat(1024, 1)", forward)]

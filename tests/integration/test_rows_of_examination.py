@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED
 from cudal1_ci.records import Made, Problem, TextProgram, Workload
-from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.memory.accelerators import accelerator
-from cudal1_ci.sandboxed.start import start_template
 from cudal1_ci.sandboxed.verifier.verifier import Judge
 from cudal1_ci.sandboxed.wire.verifier import Check, Limits
 from cudal1_ci.verification.crossing import problem_on_wire, program_on_wire
+from tests.templates import start_template
 
 REFERENCE = """
 import torch
@@ -39,8 +37,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def judge():
-    process, channel = start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
-    judge = Judge(1, accelerator("cpu"), Template(process, channel, None))
+    judge = Judge(1, accelerator("cpu"), start_template(None))
     workload = Workload(
         name="w",
         provenance="declared",

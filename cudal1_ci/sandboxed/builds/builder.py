@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import signal
-import subprocess
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -43,9 +42,9 @@ COMPILER_BYTES = 2 * 2**30
 MAX_WAIT_S = 10.0
 
 
-def main(channel: Channel, process: subprocess.Popen[bytes], template_channel: Channel) -> None:
-    """Answer the host until it hangs up. `process` is the template's."""
-    template = Template(process, template_channel, available_memory_bytes())
+def main(channel: Channel, template_pid: int, template_channel: Channel) -> None:
+    """Answer the host until it hangs up."""
+    template = Template(template_pid, template_channel, available_memory_bytes())
     template.builds.num_idle = 0  # the verifier wants a folder as soon as it is built
     template.has_gpu = False
     builder = Builder(template)

@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -187,13 +188,27 @@ def enter_pid_namespace() -> bool:
     ends as it ends. Only from such a process can one enter further namespaces and return. The
     namespace that a process started in belongs to a user namespace that it has left."""
     kernel.unshare(CLONE_NEWPID)
+    continue_in_fork()
+    return True
+
+
+def continue_in_fork() -> None:
+    """Return in a child, which is in the namespaces for children. This process waits for it and
+    ends as it ends."""
     pid = os.fork()
     if pid == 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        return True
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        return
+    os.closerange(0, os.sysconf("SC_OPEN_MAX"))
     _, status = os.waitpid(pid, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def close_others(*kept: int) -> None:
+    """Close all descriptors but the standard ones and these."""
+    numbers = [2, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+    for before, after in pairwise(numbers):
+        os.closerange(before + 1, after)
 
 
 class Nursery:
@@ -201,11 +216,20 @@ class Nursery:
     process of a namespace only reaps, and costs a fork to start and an exit to end."""
 
     def __init__(self) -> None:
-        self.own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self.end, theirs = socket.socketpair()
         if os.fork() == 0:
-            breed(theirs.fileno(), self.own)
+            breed(theirs)
         theirs.close()
+
+    def follow(self, has_user_namespace: bool) -> None:
+        """Let the small process enter the namespaces that this one has entered. Raises OSError."""
+        self.own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        fds = [self.own]
+        if has_user_namespace:
+            fds.insert(0, os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC))
+        socket.send_fds(self.end, [b"!"], fds)
+        for fd in fds[:-1]:
+            os.close(fd)
 
     @contextlib.contextmanager
     def namespace(self) -> Iterator[int]:
@@ -231,28 +255,47 @@ class Nursery:
             raise
 
 
-def breed(requests: int, own: int) -> NoReturn:
-    """Run a nursery: make a namespace for each byte that it reads, until the input ends."""
+def breed(end: socket.socket) -> NoReturn:
+    """Run a nursery: enter the namespaces that come along with the first byte, and make one for
+    each further byte, until the input ends."""
     try:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        # A namespace is entered through a process in it only if that can be inspected.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-        os.dup2(requests, 0)
-        os.dup2(own, 1)
-        os.closerange(2, os.sysconf("SC_OPEN_MAX"))
-        while os.read(0, 1):
-            try:
-                kernel.unshare(CLONE_NEWPID)
-                pid = os.fork()
-                if pid == 0:
-                    os.closerange(0, 2)
-                    while True:
-                        signal.pause()
-                kernel.call("setns", 1, CLONE_NEWPID)
-                os.write(0, str(pid).encode())
-            except OSError as error:
-                os.write(0, str(error).encode()[:MAX_ANSWER_BYTES])
+        close_others(end.fileno())
+        _, fds, _, _ = socket.recv_fds(end, 1, 2)
+        os.dup2(end.fileno(), 0)
+        if fds:
+            os.dup2(fds[-1], 1)
+            make_namespaces(fds[:-1])
+    except OSError as error:
+        os.write(0, str(error).encode()[:MAX_ANSWER_BYTES])
     finally:
         os._exit(0)
+
+
+def make_namespaces(outer: list[int]) -> None:
+    """Enter the `outer` namespaces and that of descriptor 1. Make one in it for each byte of
+    descriptor 0. Raises OSError where one cannot be entered."""
+    for fd in outer:
+        kernel.call("setns", fd, CLONE_NEWUSER)
+    kernel.call("setns", 1, CLONE_NEWPID)
+    continue_in_fork()
+    os.closerange(2, os.sysconf("SC_OPEN_MAX"))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while os.read(0, 1):
+        try:
+            kernel.unshare(CLONE_NEWPID)
+            pid = os.fork()
+            if pid == 0:
+                os.closerange(0, 2)
+                while True:
+                    signal.pause()
+            kernel.call("setns", 1, CLONE_NEWPID)
+            os.write(0, str(pid).encode())
+        except OSError as error:
+            os.write(0, str(error).encode()[:MAX_ANSWER_BYTES])
 
 
 def close_namespace(keeper: int) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -43,6 +43,7 @@ TEMPLATE_START_S = 120.0
 """Importing torch from a cold disk took up to 40 s. Three times that is broken, not slow."""
 STOP_S, STOP_LOOK_S = 0.2, 0.002
 """Seconds for the system call that a stopping process may be in."""
+END_S = 10.0
 REAP_S = 30.0
 """Seconds. The kernel frees the memory of a thousand processes in less."""
 
@@ -95,10 +96,9 @@ class Template:
         SandboxError: It ended before it could report what it is allowed to do here.
     """
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], channel: Channel, memory_bytes: int | None
-    ):
-        self.process = process
+    def __init__(self, pid: int, channel: Channel, memory_bytes: int | None):
+        self.pid = pid
+        """Its process ID, as a child of this process."""
         self.device: str | None = None
         """`cuda` where a process is slow to start and one is started ahead; None for no such
         device."""
@@ -289,9 +289,10 @@ class Template:
             source.spares.close()
         for source in self.sources():
             source.channel.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(10)
-        self.process.kill()
-        self.process.wait()
+        pidfd = os.pidfd_open(self.pid)
+        select.select([pidfd], [], [], END_S)
+        os.close(pidfd)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
         self.builds.close()
         shutil.rmtree(self.scratch, ignore_errors=True)

@@ -1,8 +1,8 @@
 """Fork runners from a warm process: torch is imported, no program was run.
 
 A fork costs some milliseconds where an import costs seconds. No tensor operation may run here: a
-thread pool that exists before a fork does not exist after it. Importing torch may start a thread.
-So this process first enters the namespaces that runners share. It also tries the other layers of
+thread pool that exists before a fork does not exist after it. This process is itself a fork of the
+verifier (start.py), and enters the namespaces that runners share. It also tries the other layers of
 the sandbox (confinement/) in a process that ends at once.
 
 A runner leads a process group that none of its children can leave. It has a PID namespace of its
@@ -67,14 +67,16 @@ class Forked:
     keeper: int | None
 
 
-def main(channel: Channel, num_threads: int) -> None:
-    """Fork, warm up and reap at the verifier's requests, until it is gone."""
+def main(channel: Channel, num_threads: int, first: Nursery, second: Nursery) -> None:
+    """Fork, warm up and reap at the verifier's requests, until it is gone. The nurseries are for
+    this process and for its `branch`."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Entering a namespace needs a process that can be inspected.
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
     granted = confinement.enter()
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-    nursery = nursery_for(granted)
-    other = Nursery() if nursery else None  # started while this process is small
-    # Not earlier: entering a namespace needs a process that can be inspected.
+    nursery = entered(first, granted)
+    other = entered(second, granted)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     granted = probe(granted, nursery)
     channel.send(Ready(sandbox=granted))
@@ -194,12 +196,13 @@ def is_installed(name: str) -> bool:
     return bool(found) and os.path.realpath(found[0]).startswith(tuple(real))
 
 
-def nursery_for(granted: confinement.Granted) -> Nursery | None:
+def entered(nursery: Nursery, granted: confinement.Granted) -> Nursery | None:
     """Return the source of runners' PID namespaces; record why there is none."""
     if not confinement.is_granted(granted["pid_namespace"]):
+        nursery.end.close()
         return None
     try:
-        nursery = Nursery()
+        nursery.follow(confinement.is_granted(granted["user_namespace"]))
         with nursery.namespace() as keeper:
             pass
         close_namespace(keeper)

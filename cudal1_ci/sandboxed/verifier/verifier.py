@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -89,15 +88,15 @@ def main(
     channel: Channel,
     num_threads: int,
     device: str,
-    process: subprocess.Popen[bytes],
+    template_pid: int,
     template_channel: Channel,
 ) -> None:
-    """Answer the host until it hangs up. `process` is the template's."""
+    """Answer the host until it hangs up."""
     torch.set_num_threads(1)
     limit_bytes = available_memory_bytes()
     here = accelerator(device)
     # The driver of a GPU reserves more addresses than there is memory.
-    template = Template(process, template_channel, limit_bytes if here.kind == "cpu" else None)
+    template = Template(template_pid, template_channel, limit_bytes if here.kind == "cpu" else None)
     if here.kind == "cpu":
         template.cores = cores_for(num_threads)
     else:

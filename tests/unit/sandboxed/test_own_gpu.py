@@ -8,10 +8,9 @@ import uuid as uuids
 
 import pytest
 
-from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED, scrubbed_environment
-from cudal1_ci.sandboxed import start
+from cudal1_ci.processes.local import scrubbed_environment
 from cudal1_ci.sandboxed.confinement import gpus, landlock, missing
-from cudal1_ci.sandboxed.forkserver.client import Template
+from tests.templates import start_template
 
 OWN, OTHER = (str(uuids.UUID(int=number)) for number in (7, 8))
 INFORMATION = """Model: \t\t NVIDIA H100 80GB HBM3
@@ -121,8 +120,7 @@ def template(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    process, channel = start.start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
-    started = Template(process, channel, 2**36)
+    started = start_template()
     try:
         if "landlock" in missing(started.sandbox):
             pytest.skip("this kernel has no Landlock")

@@ -6,6 +6,8 @@ import contextlib
 import errno
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED, scrubbed_environment
+from cudal1_ci.processes.local import scrubbed_environment
 from cudal1_ci.sandboxed import start
 from cudal1_ci.sandboxed.confinement import (
     OWN_FOLDERS,
@@ -32,6 +34,7 @@ from cudal1_ci.sandboxed.forkserver import server
 from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.forkserver.handles import RunnerFailure, RunnerHandle
 from cudal1_ci.sandboxed.wire.programs import Program, TextProgram
+from tests.templates import start_template
 from tests.unit.sandboxed.messages import load_of, tree
 
 SECRET = "ghs_a-token-of-the-host"
@@ -79,8 +82,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
             patch.delenv(name)
         for name, value in environment.items():
             patch.setenv(name, value)
-        process, channel = start.start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
-        started = Template(process, channel, 2**36)
+        started = start_template()
         yield started
         started.close()
 
@@ -294,7 +296,7 @@ def test_other_processes_cannot_be_signaled(template, neighbor):
     needs(template, "landlock", "pid_namespace")
     with template.runner() as sibling, template.runner() as runner:
         answer(sibling, "1")
-        pids = [neighbor.pid, os.getpid(), template.process.pid, sibling.process.group]
+        pids = [neighbor.pid, os.getpid(), template.pid, sibling.process.group]
         pids += [sibling.process.number, 1]
         found = answer(runner, f"[tried(os.kill, pid, 0) for pid in {pids} if pid != os.getpid()]")
         assert set(found) <= {"ESRCH", "EPERM"}
@@ -377,18 +379,30 @@ def test_a_pause_stops_what_a_runner_started_too(template):
 def test_a_template_ends_all_of_its_runners(tmp_path, monkeypatch):
     name = f"903.{os.getpid()}"
     monkeypatch.setenv("HOME", str(tmp_path))
-    process, channel = start.start_template(["-c", BOOTSTRAP, str(SANDBOXED)], 1, "cpu")
-    template = Template(process, channel, 2**36)
+    template = start_template()
     with contextlib.suppress(Exception), template.runner() as runner:
         answer(runner, f"{DAEMON}\ndaemon({name!r})")
         assert running(name)
-        process.kill()
-        process.wait()
+        os.kill(template.pid, signal.SIGKILL)
+        os.waitpid(template.pid, 0)
         deadline = time.monotonic() + 5
         while running(name) and time.monotonic() < deadline:
             time.sleep(0.05)
-    channel.close()
+    template.plain.channel.close()
     assert not running(name)
+
+
+def test_a_template_keeps_no_descriptor_of_the_process_it_is_forked_from():
+    heard, held = os.pipe()
+    os.set_inheritable(held, True)
+    started = start_template()
+    os.close(held)
+    try:
+        assert select.select([heard], [], [], 10.0)[0]
+        assert os.read(heard, 1) == b""
+    finally:
+        started.close()
+        os.close(heard)
 
 
 # --- limits ------------------------------------------------------------------------------------
@@ -503,7 +517,7 @@ def test_a_judge_is_not_to_be_looked_at(monkeypatch):
     monkeypatch.setattr(start, "start_template", lambda *args: sys.exit(0))
     monkeypatch.setattr(start.socket, "socket", lambda fileno: None)
     with pytest.raises(SystemExit):
-        start.main(["judge", "0", "1", "cpu"], [])
+        start.main(["judge", "0", "1", "cpu"])
     assert calls == [(kernel.PR_SET_DUMPABLE, 0)]
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED
-from cudal1_ci.sandboxed import start
 from cudal1_ci.sandboxed.forkserver import spare_runners
-from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.timing.giving_way import Turn
 from cudal1_ci.sandboxed.wire.programs import TextProgram
 from cudal1_ci.sandboxed.wire.runner import ListImported, Wake
+from tests.templates import start_template
 from tests.unit.sandboxed import messages
 from tests.unit.verification.test_session import alive
 
@@ -40,9 +38,7 @@ BUILDS = 'open(made, "w").write("x")'
 
 @pytest.fixture(params=["kept", pytest.param("of the session", marks=pytest.mark.slow)])
 def template(request, tmp_path):
-    command = ["-c", BOOTSTRAP, str(SANDBOXED)]
-    process, channel = start.start_template(command, 1, "cpu")
-    started = Template(process, channel, 2**36)
+    started = start_template()
     if request.param == "kept":
         assert started.builds.keep_in(tmp_path / "store", "torch", 2**30)
     started.device = "cpu"

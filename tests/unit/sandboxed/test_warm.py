@@ -3,18 +3,19 @@ its programs will ask for."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from cudal1_ci.processes.local import BOOTSTRAP, SANDBOXED
-from cudal1_ci.sandboxed import start
 from cudal1_ci.sandboxed.builds import torch_compiler
 from cudal1_ci.sandboxed.forkserver import server
 from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.wire.programs import TextProgram
+from tests.templates import start_template
 from tests.unit.sandboxed.messages import load_of, text, tree
 from tests.unit.verification.test_session import alive
 
@@ -88,9 +89,7 @@ ASKS = """
 
 @pytest.fixture
 def started():
-    command = ["-c", BOOTSTRAP, str(SANDBOXED)]
-    process, channel = start.start_template(command, 1, "cpu")
-    found = Template(process, channel, None)
+    found = start_template(None)
     yield found
     found.close()
 
@@ -128,7 +127,7 @@ def test_the_process_that_knows_the_compiler_ends_with_the_other_one(started, ho
     compiling = load(started, program(seen=True, asks=ASKS))
     assert alive(compiling)
     if how == "killed":
-        started.process.kill()
+        os.kill(started.pid, signal.SIGKILL)
     else:
         started.close()
     ends_s = time.monotonic() + 10

@@ -158,8 +158,8 @@ def test_a_process_waits_for_the_next_candidate_where_it_needs_a_context(keeping
         statuses.append(keeping.examine(problem, candidate).status)
         asked.append(keeping.spent_on_runners)
     assert statuses == ["passed", "incorrect_values", "passed"]
-    # Each is loaded by one process, and one is begun meanwhile. The first wrong answer takes another
-    # one, which learns whether the reference's signs are free.
+    # Each is loaded by one process, and one is begun meanwhile. The first wrong answer takes one
+    # more, which learns whether the reference's signs are free.
     assert [one["fork"][0] for one in asked] == [1, 2, 1]
     assert ["wake" in one for one in asked] == [device == "cuda"] * 3
 

@@ -739,7 +739,7 @@ def test_a_patch_that_cuts_gradients_off_is_shown(session, tree, helper, lost):
     assert messages == [] if lost is None else messages[0].startswith(lost)
 
 
-def test_a_patch_that_dies_of_gradients_is_timed_by_another_process(tree, clock):
+def test_a_patch_that_dies_of_gradients_is_timed_by_another_process(tree, clock, kept_verifiers):
     """A single launch keeps the process that was examined, but not one in which a call failed."""
     dies = "x + x if not torch.is_grad_enabled() else __import__('os')._exit(3)"
     path = Path(tree.reference.root) / "src/pkg/ops.py"
@@ -925,7 +925,7 @@ class Model(nn.Module):
     ],
 )
 def test_other_parameters_are_compared_under_one_seed_where_that_is_asked_for(
-    device, forward, status, rule
+    device, forward, status, rule, kept_verifiers
 ):
     problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
     config = msgspec.structs.replace(QUICK, weights="seed")
