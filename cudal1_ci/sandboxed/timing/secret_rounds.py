@@ -40,6 +40,8 @@ KEPT_SHARE = 64
 KEEP_SHARE = 0.25
 ENDURED_SHARE, ENDURED_CALLS, ENDURED_S = 0.5, 400, 0.2
 """One repetition of a candidate, drawn by this share, ends with many more calls."""
+RELOADED_SHARE = 0.5
+"""Share of the repetitions in which other weights come."""
 STATE_BYTES = 2**26
 """Most bytes of weights that are exchanged during a repetition."""
 
@@ -73,7 +75,9 @@ class SecretRounds:
 
     def __post_init__(self) -> None:
         early = min(EARLY_ROUNDS, self.num_rounds)
-        self.special, self.reloaded = (self.rng.randrange(early) for _ in range(2))
+        self.special = self.rng.randrange(early)
+        is_due = self.rng.random() < RELOADED_SHARE
+        self.reloaded = self.rng.randrange(early) if is_due else None
         self.fitting = [
             number
             for number, (_, one) in enumerate(self.case.trials)
@@ -103,7 +107,8 @@ class SecretRounds:
         is_late = ends and number < self.special
         if number == self.special or is_late or self.rng.random() < ROUND_SHARE:
             self.play_special()
-        if number == self.reloaded or (ends and number < self.reloaded):
+        if self.reloaded is not None and (number == self.reloaded or ends):
+            self.reloaded = None
             self.play_reloaded()
         if ends:
             self.check_kept()
