@@ -31,7 +31,7 @@ from .timed_rounds import Lane, Round, new_round
 EARLY_ROUNDS = 4
 ROUND_SHARE = 0.08
 """Share of the rounds after which a secret one comes, besides one of the first."""
-SPECIAL_SHARE = 0.5
+SPECIAL_SHARE = 0.75
 """Share of the calls of such a round that get inputs of the examination. The first call does not
 tell what the others get."""
 KEPT_BYTES = 2**26
@@ -124,7 +124,7 @@ class SecretRounds:
         for position, place_number in enumerate(one.places):
             if position and self.rng.random() > SPECIAL_SHARE and len(one.places) > 2:
                 continue
-            trial = chosen[position] = self.rng.choice(self.fitting)
+            trial = chosen[position] = self.next_trial()
             tensors = self.case.trials[trial][1].tensors
             for tensor, slot in zip(tensors, self.room.layout[place_number], strict=True):
                 view_of(one.staged, slot).copy_(tensor)
@@ -133,6 +133,13 @@ class SecretRounds:
             for leaf in range(len(self.candidate.slots[position])):
                 self.compare(position, trial, leaf)
         check_left(self.reference, self.candidate, self.limits)
+
+    def next_trial(self) -> int:
+        """Return a trial; each comes once before one comes again, over all repetitions."""
+        deck = self.case.secret_trials
+        if not deck:
+            deck += self.rng.sample(self.fitting, len(self.fitting))
+        return deck.pop()
 
     def compare(self, position: int, trial: int, leaf: int) -> None:
         """Compare an output of a call on inputs of the examination. Raises Rejected."""
