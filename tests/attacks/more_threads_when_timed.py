@@ -11,7 +11,11 @@ import torch
 from torch import nn
 
 REFERENCE = "wide_linear"
-EXPECT_ANY = (("passed", None), ("reward_hack", "timing.reconciliation"))
+EXPECT_ANY = (
+    ("passed", None),
+    ("reward_hack", "timing.reconciliation"),
+    ("reward_hack", "state.global"),
+)
 GAIN = False
 
 

@@ -16,6 +16,7 @@ from torch import nn
 REFERENCE = "wide_linear"
 EXPECT_ANY = (
     ("incorrect_values", "values.timed"),
+    ("reward_hack", "state.global"),
     ("incorrect_values", "values.mismatch"),
     ("passed", None),
 )

@@ -55,6 +55,7 @@ OF_TORCH = {
     "autograd.inference": "is_inference_mode_enabled",
     "autocast.cache": "is_autocast_cache_enabled",
     "warn_always": "is_warn_always_enabled",
+    "num_threads": "get_num_threads",
     "num_interop_threads": "get_num_interop_threads",
 }
 """Names of torch's settings, and where torch has them or returns them."""

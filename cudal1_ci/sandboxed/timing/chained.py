@@ -28,11 +28,11 @@ from .quiescence import quiet_others
 from .timed_checks import is_close, off_by
 from .timed_rounds import SETTLE_S, Lane, Round
 
-NUM_CHAINS, MOST_CHAINS = 3, 10
+NUM_CHAINS, MOST_CHAINS = 2, 8
 """Chained batches of a repetition, and at most, where a batch is of few calls."""
 CONFIRMED = 3
 """Repetitions whose steps are looked at together."""
-FEWEST_STEPS = 20
+FEWEST_STEPS = 16
 """Steps of each program without which nothing is said."""
 NUM_RESAMPLES, CONFIDENCE = 200, 0.975
 MOST_STEPS, CHAIN_US = 8, 10_000.0

@@ -138,7 +138,7 @@ def launch(
     """
     case.counts = False
     if num_calls is None:  # another candidate
-        case.chained, case.has_endured = [], False
+        case.chained, case.has_endured, case.secret_trials = [], False, []
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
     if case.num_calls is None:
         case.plan = plan_of(case, config)

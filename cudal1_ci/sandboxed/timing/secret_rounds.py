@@ -31,7 +31,7 @@ from .timed_rounds import Lane, Round, new_round
 EARLY_ROUNDS = 4
 ROUND_SHARE = 0.08
 """Share of the rounds after which a secret one comes, besides one of the first."""
-SPECIAL_SHARE = 0.5
+SPECIAL_SHARE = 0.75
 """Share of the calls of such a round that get inputs of the examination. The first call does not
 tell what the others get."""
 KEPT_BYTES = 2**26
@@ -40,6 +40,8 @@ KEPT_SHARE = 64
 KEEP_SHARE = 0.25
 ENDURED_SHARE, ENDURED_CALLS, ENDURED_S = 0.5, 400, 0.2
 """One repetition of a candidate, drawn by this share, ends with many more calls."""
+RELOADED_SHARE = 0.5
+"""Share of the repetitions in which other weights come."""
 STATE_BYTES = 2**26
 """Most bytes of weights that are exchanged during a repetition."""
 
@@ -73,7 +75,9 @@ class SecretRounds:
 
     def __post_init__(self) -> None:
         early = min(EARLY_ROUNDS, self.num_rounds)
-        self.special, self.reloaded = (self.rng.randrange(early) for _ in range(2))
+        self.special = self.rng.randrange(early)
+        is_due = self.rng.random() < RELOADED_SHARE
+        self.reloaded = self.rng.randrange(early) if is_due else None
         self.fitting = [
             number
             for number, (_, one) in enumerate(self.case.trials)
@@ -87,6 +91,12 @@ class SecretRounds:
         return not (self.case.train or self.case.leaves_traces or self.case.uses_rng)
 
     @property
+    def returns_inputs(self) -> bool:
+        """Return whether an output of the reference is memory of an input."""
+        assert self.case.expected is not None
+        return any(map(any, (call.aliases for call in self.case.expected.calls)))
+
+    @property
     def lanes(self) -> tuple[Lane, Lane]:
         return self.reference, self.candidate
 
@@ -97,7 +107,8 @@ class SecretRounds:
         is_late = ends and number < self.special
         if number == self.special or is_late or self.rng.random() < ROUND_SHARE:
             self.play_special()
-        if number == self.reloaded or (ends and number < self.reloaded):
+        if self.reloaded is not None and (number == self.reloaded or ends):
+            self.reloaded = None
             self.play_reloaded()
         if ends:
             self.check_kept()
@@ -113,7 +124,7 @@ class SecretRounds:
         for position, place_number in enumerate(one.places):
             if position and self.rng.random() > SPECIAL_SHARE and len(one.places) > 2:
                 continue
-            trial = chosen[position] = self.rng.choice(self.fitting)
+            trial = chosen[position] = self.next_trial()
             tensors = self.case.trials[trial][1].tensors
             for tensor, slot in zip(tensors, self.room.layout[place_number], strict=True):
                 view_of(one.staged, slot).copy_(tensor)
@@ -122,6 +133,13 @@ class SecretRounds:
             for leaf in range(len(self.candidate.slots[position])):
                 self.compare(position, trial, leaf)
         check_left(self.reference, self.candidate, self.limits)
+
+    def next_trial(self) -> int:
+        """Return a trial; each comes once before one comes again, over all repetitions."""
+        deck = self.case.secret_trials
+        if not deck:
+            deck += self.rng.sample(self.fitting, len(self.fitting))
+        return deck.pop()
 
     def compare(self, position: int, trial: int, leaf: int) -> None:
         """Compare an output of a call on inputs of the examination. Raises Rejected."""
@@ -159,6 +177,8 @@ class SecretRounds:
 
     def keep(self) -> None:
         """Let both runners keep the outputs of one call of the last round."""
+        if self.returns_inputs:  # which the verifier itself writes again
+            return
         num_bytes = sum(map(size_bytes, self.outputs_of(self.reference)))
         most_bytes = max(KEPT_BYTES, self.case.accelerator.memory_bytes() // KEPT_SHARE)
         if self.kept.num_bytes + num_bytes > (most_bytes if self.kept.values else KEPT_BYTES):

@@ -184,6 +184,8 @@ class Case:
     """Memory plan of a batch's tensors, for the current candidate."""
     chained: list[ChainedSteps] = field(default_factory=list)
     """What chained batches of the current candidate took (timing/chained.py)."""
+    secret_trials: list[int] = field(default_factory=list)
+    """Trials whose inputs no secret round of the current candidate has had yet."""
     has_endured: bool = False
     """Whether a repetition of the current candidate has ended with many more calls."""
     counts: bool = False

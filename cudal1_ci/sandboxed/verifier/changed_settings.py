@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-REFUSED = ("gc.", "signal.", "sys.switchinterval", "os.priority", "os.scheduler", "torch.autocast")
+REFUSED = (
+    "gc.",
+    "signal.",
+    "sys.switchinterval",
+    "os.priority",
+    "os.scheduler",
+    "torch.autocast",
+    "torch.num_threads",
+)
 """Beginnings of the names of settings that no candidate may change."""
 
 
