@@ -22,6 +22,7 @@ import torch
 from ..memory.segment import ALIGNMENT_BYTES, view_of
 from ..verifier.cases import Case, Limits, Rejected
 from ..verifier.compare import Tolerance
+from ..verifier.value_shapes import tidied
 from ..wire.codec import encode
 from ..wire.runner import Arrange, Batch, Deliver, Exchange, Rehearse, Settle
 from .quiescence import quiet_others
@@ -116,7 +117,8 @@ class Chains:
             runner.ask(Arrange(sets=(place_number,)), self.limits.call_s)
             runner.ask(Rehearse(), self.limits.call_s)
             spans_us.append(self.step(lane, one, place_number, Batch(seed=one.seed + position)))
-            outputs.append([value.clone() for value in self.delivered(lane, one)])
+            values = tidied(self.delivered(lane, one), self.case.bounds)
+            outputs.append([value.clone() for value in values])
         runner.pause()
         return spans_us, outputs
 
