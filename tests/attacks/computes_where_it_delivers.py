@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 REFERENCE = "big_relu"
-EXPECT = ("reward_hack", "state.global")
+EXPECT_ANY = (("reward_hack", "state.global"), ("incorrect_shape", "output.structure"))
 
 BY_NAME = {
     name.rpartition(".")[2]: one for name, one in sys.modules.items() if "_sandboxed" in name

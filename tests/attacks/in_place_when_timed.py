@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 REFERENCE = "elementwise"
-EXPECT = ("mutates_input", "input.mutated")
+EXPECT_ANY = (("mutates_input", "input.mutated"), ("reward_hack", "state.global"))
 
 
 def is_timed():

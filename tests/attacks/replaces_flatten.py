@@ -10,7 +10,7 @@ import sys
 import torch
 from torch import nn
 
-EXPECT = ("incorrect_values", "values.mismatch")
+EXPECT_ANY = (("incorrect_values", "values.mismatch"), ("reward_hack", "output.rewritten"))
 
 for name in ("arguments", "batches", "runner"):
     harness = sys.modules[f"cudal1_sandboxed.runner.{name}"]

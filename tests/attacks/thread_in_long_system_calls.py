@@ -12,8 +12,7 @@ import mmap
 import torch
 from torch import nn
 
-EXPECT_ANY = (("reward_hack", "timing.not_stopped"), ("passed", None))
-GAIN = False
+EXPECT = ("reward_hack", "timing.not_stopped")
 FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000  # MAP_POPULATE
 
 

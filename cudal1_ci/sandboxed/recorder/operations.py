@@ -6,6 +6,9 @@ not named here rounds, so that an operation of a later torch counts as one that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 SELECT = """abs amax amin as_strided_scatter cat ceil clamp clamp_max clamp_min clip clone
@@ -27,6 +30,9 @@ EXACT = frozenset(f"{SELECT} {WRITE}".split())
 CASTS = frozenset(("_to_copy", "copy"))
 """Operations that round only where the new dtype is shorter."""
 
+STATISTICS = frozenset(("batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"))
+"""Operations that write running statistics, unmarked in their schemas."""
+
 
 def name_of(operation: torch._ops.OpOverload) -> str:
     """Return the name that forms of an operation share: `mul` of `aten::mul_.Tensor`."""
@@ -38,6 +44,24 @@ def is_view(operation: torch._ops.OpOverload) -> bool:
     """Return whether an operation returns memory of its arguments that it does not write."""
     marks = [one.alias_info for one in operation._schema.returns]
     return any(mark is not None and not mark.is_write for mark in marks)
+
+
+def writes(operation: torch._ops.OpOverload) -> bool:
+    """Return whether an operation may write its arguments."""
+    return bool(operation._schema.is_mutable) or name_of(operation) in STATISTICS
+
+
+def written_by(
+    operation: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[Any]:
+    """Return the arguments that an operation may write."""
+    arguments = operation._schema.arguments
+    given = list(zip(arguments, args, strict=False))
+    given += [(one, kwargs[one.name]) for one in arguments[len(args) :] if one.name in kwargs]
+    marked = [value for one, value in given if one.alias_info and one.alias_info.is_write]
+    if name_of(operation) in STATISTICS:
+        marked += [value for one, value in given if one.name in ("running_mean", "running_var")]
+    return marked
 
 
 def rounds(operation: torch._ops.OpOverload) -> bool:

@@ -22,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .operations import CASTS, name_of, rounds, sums
+from .operations import CASTS, name_of, rounds, sums, writes, written_by
 
 PERIOD = 65521
 """A prime, so that no row of a tensor is as long as the signs that are repeated."""
@@ -46,7 +46,7 @@ class Kind:
 
     @staticmethod
     def of(func: Any) -> Kind:
-        return Kind(rounds(func), sums(func), func._schema.is_mutable, name_of(func) in CASTS)
+        return Kind(rounds(func), sums(func), writes(func), name_of(func) in CASTS)
 
 
 class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -75,7 +75,11 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if kind.is_cast:
             return self.cast(func, args, kwargs)
-        written = written_by(func, args, kwargs) if kind.writes else []
+        written = []
+        if kind.writes:
+            written = [
+                one for one in tree_leaves(written_by(func, args, kwargs)) if is_rounded(one)
+            ]
         before = [one.clone() for one in written]
         if kind.sums and not written:
             args, kwargs = tree_map(self.moved, (args, kwargs))
@@ -114,7 +118,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for piece, old in chunks(tensor, before):
             is_kept = is_exact(piece) if old is None else is_exact(piece) | (piece == old)
             moved = torch.addcmul(piece, piece, self.steps(piece))
-            piece.copy_(torch.where(is_kept, piece, moved))
+            torch.where(is_kept, piece, moved, out=piece)
 
     def steps(self, piece: torch.Tensor) -> torch.Tensor:
         """Return half of the dtype's epsilon for each element, with random signs. What is added
@@ -146,6 +150,10 @@ def is_exact(piece: torch.Tensor) -> torch.Tensor:
     """Return which elements are no rounded numbers: whole ones, and those at the end of the
     range, which masks write and which would overflow."""
     eps, most = RANGES[piece.dtype]
+    if piece.device.type == "cpu":  # where a look at the value costs no wait
+        low, high = torch.aminmax(piece)
+        if -1 / eps < low.item() and high.item() < 1 / eps:
+            return piece.frac() == 0
     size = piece.abs()
     return (size.frac() == 0) & (size < 1 / eps) | (size > most)
 
@@ -174,13 +182,3 @@ def in_order(tensor: torch.Tensor) -> torch.Tensor | None:
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     dense = tensor.detach().permute(order)
     return dense.view(-1) if dense.is_contiguous() else None
-
-
-def written_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """Return the floats that an operation writes in place."""
-    arguments = func._schema.arguments
-    given = list(zip(arguments, args, strict=False))
-    given += [(one, kwargs[one.name]) for one in arguments[len(args) :] if one.name in kwargs]
-    marks = [(one.alias_info, value) for one, value in given]
-    written = [value for mark, value in marks if mark is not None and mark.is_write]
-    return [one for one in tree_leaves(written) if is_rounded(one)]

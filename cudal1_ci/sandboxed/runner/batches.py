@@ -16,13 +16,15 @@ from ..memory.segment import slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
 from .arguments import flatten
-from .exact_types import is_lazy, need_exact
+from .exact_types import is_lazy, need_exact, type_of
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
+from .sharing import state_storages, storage_of
 from .subject import Subject, forget, gradients_of, overlaps, plain, seed_all
 from .value_shapes import fitted, in_rows
 
 GRADIENT = "the gradient"
+MAX_FORMS = 16
 WARM_UPS = 2
 """Most batches of a repetition in which a program imports and compiles."""
 
@@ -216,23 +218,27 @@ class Batches:
     def left(self) -> Left:
         """Return, outside any clock, which outputs of the last batch share memory with an input
         of their call, overlap themselves or are lazy, and what of the process was changed."""
-        shared = {
-            leaf
-            for output, number in zip(self.timed, self.order, strict=True)
-            for leaf, tensor in enumerate(flatten(output)[0])
-            if self.subject.aliases(tensor, number)
+        calls = [flatten(output) for output in self.timed]
+        forms = {
+            f"{structure} {[(type_of(one), str(one.dtype)) for one in leaves]}"[:500]
+            for leaves, structure in calls
         }
-        leaves = [
-            (leaf, tensor)
-            for output in self.timed
-            for leaf, tensor in enumerate(flatten(output)[0])
-            if type(tensor) is torch.Tensor
-        ]
+        every = [pair for leaves, _ in calls for pair in enumerate(leaves)]
+        plain_ones = [(leaf, one) for leaf, one in every if type(one) is torch.Tensor]
+        state = state_storages(self.subject.module)
+        aliases = {
+            leaf
+            for (leaves, _), number in zip(calls, self.order, strict=True)
+            for leaf, one in enumerate(leaves)
+            if self.subject.aliases(one, number)
+        }
         return Left(
-            aliases=tuple(sorted(shared)),
+            aliases=tuple(sorted(aliases)),
             patched=tuple(patched(self.subject.attributes)),
-            overlapping=tuple(sorted({leaf for leaf, tensor in leaves if overlaps(tensor)})),
-            lazy=tuple(sorted({leaf for leaf, tensor in leaves if is_lazy(tensor)})),
+            overlapping=tuple(sorted({leaf for leaf, one in plain_ones if overlaps(one)})),
+            lazy=tuple(sorted({leaf for leaf, one in plain_ones if is_lazy(one)})),
+            in_state=tuple(sorted({leaf for leaf, one in every if storage_of(one) in state})),
+            forms=tuple(sorted(forms))[:MAX_FORMS],
             process=self.subject.changed_settings(),
         )
 

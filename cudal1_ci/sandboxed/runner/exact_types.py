@@ -100,3 +100,10 @@ def need_exact(tensor: torch.Tensor, what: str) -> torch.Tensor:
     if type(tensor) not in TENSORS:
         raise InexactType(f"{what} is a {type(tensor).__name__}")
     return tensor
+
+
+def type_of(tensor: torch.Tensor) -> str:
+    """Return the name of an output's type. A class of the program may have a name of torch's."""
+    name = type(tensor).__name__
+    is_own = name in ("Tensor", "Parameter") and type(tensor) not in TENSORS
+    return f"{type(tensor).__module__}.{name}" if is_own else name

@@ -66,7 +66,7 @@ from ..wire.tensors import OutputSlot, Slot
 from .arguments import flatten
 from .batches import Batches
 from .contract import surveyed, tried
-from .exact_types import TENSORS, is_lazy
+from .exact_types import TENSORS, is_lazy, type_of
 from .gradients import reached
 from .profiling import profiled
 from .settings import settings
@@ -143,7 +143,7 @@ class Runner:
             case LetGo():
                 return batches.let_go(request.segments)
             case CallSets():
-                return trials.call(
+                return trials.batch(
                     request.sets, request.seeds, request.is_between, request.rounding
                 )
             case Collect():
@@ -191,14 +191,15 @@ class Trials:
     def __init__(self, subject: Subject):
         self.subject = subject
 
-    def call(
+    def batch(
         self,
         sets: Sequence[int],
         seeds: Sequence[int],
         is_between: bool = False,
         rounding: int | None = None,
     ) -> CalledAll:
-        """Make calls, keep all outputs and describe them. For a call between other work of the
+        """Make calls, keep all outputs and describe them. The name is that of timed calls, as a
+        program may read those of the frames above it. For a call between other work of the
         caller's stream, that stream writes the inputs and copies the outputs. The host waits for
         neither."""
         mode: contextlib.AbstractContextManager[object] = (
@@ -288,13 +289,6 @@ class Trials:
         with torch.set_grad_enabled(subject.train):
             held = [*subject.inputs[number], *state]
             return Counted(demand=demand_of(lambda: subject.run(number), held))
-
-
-def type_of(tensor: torch.Tensor) -> str:
-    """Return the name of an output's type. A class of the program may have a name of torch's."""
-    name = type(tensor).__name__
-    is_own = name in ("Tensor", "Parameter") and type(tensor) not in TENSORS
-    return f"{type(tensor).__module__}.{name}" if is_own else name
 
 
 def is_exact_and_lazy(tensor: torch.Tensor) -> bool:

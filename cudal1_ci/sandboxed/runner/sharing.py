@@ -27,9 +27,8 @@ def shares(
 ) -> list[list[str]]:
     """Return what each output shares its memory with: the module's `STATE`, outputs of `EARLIER`
     calls."""
-    state = () if module is None else module_state.tensors_of(module)
-    lasting = {
-        STATE: {storage_of(one) for one in state},
+    lasting: dict[str, set[int | None]] = {
+        STATE: set(state_storages(module)),
         EARLIER: {storage_of(one) for some in earlier for one in some},
     }
     places = [storage_of(one) for one in outputs]
@@ -37,6 +36,12 @@ def shares(
         [kind for kind, known in lasting.items() if place is not None and place in known]
         for place in places
     ]
+
+
+def state_storages(module: torch.nn.Module | None) -> set[int]:
+    """Return the addresses of the storages of all parameters and buffers."""
+    state = () if module is None else module_state.tensors_of(module)
+    return {found for one in state if (found := storage_of(one)) is not None}
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..memory.segment import ALIGNMENT_BYTES, view_of
-from ..verifier.cases import Case, Limits, Rejected
+from ..verifier.cases import Case, ChainedSteps, Limits, Rejected
 from ..verifier.compare import Tolerance
 from ..verifier.value_shapes import tidied
 from ..wire.codec import encode
@@ -29,10 +29,14 @@ from .quiescence import quiet_others
 from .timed_checks import is_close, off_by
 from .timed_rounds import SETTLE_S, Lane, Round
 
-NUM_CHAINS = 3
-"""Chained batches of a repetition."""
+NUM_CHAINS, MOST_CHAINS = 3, 10
+"""Chained batches of a repetition, and at most, where a batch is of few calls."""
+CONFIRMED = 3
+"""Repetitions whose steps are looked at together."""
+FEWEST_STEPS = 20
+"""Steps of each program without which nothing is said."""
 NUM_RESAMPLES, CONFIDENCE = 200, 0.975
-MOST_STEPS, CHAIN_US = 12, 10_000.0
+MOST_STEPS, CHAIN_US = 8, 10_000.0
 LEAST_GAIN = 0.1
 """Share of the reference's time that a candidate must save for its gain to be looked into."""
 KEPT_SHARE, SLACK_US = 0.5, 3.0
@@ -72,10 +76,17 @@ class Chains:
         if ours > theirs * (1 - LEAST_GAIN / 2):
             return
         num_due = NUM_CHAINS if ends else sum(due <= number for due in self.due)
+        call_us = theirs / len(self.reference.slots)
         for _ in range(num_due - self.num_chains):
-            self.chain(theirs / len(self.reference.slots))
+            self.chain(call_us)
+        while ends and self.found_us and self.is_short() and self.num_chains < MOST_CHAINS:
+            self.chain(call_us)
         if ends and self.found_us:
             self.repeat(self.new_round())  # the exchange is measured with the outputs of a batch
+
+    def is_short(self) -> bool:
+        """Return whether more steps are needed."""
+        return len(self.found_us[self.candidate.name]) < FEWEST_STEPS
 
     def chain(self, call_us: float) -> None:
         """Run one chained batch in both lanes, and compare its outputs. Raises Rejected."""
@@ -157,29 +168,60 @@ class Chains:
             for _ in range(MOST_STEPS)
         ]
         self.reference.runner.pause()
-        return statistics.median(spans_us)
+        return quartile(spans_us)
 
     def contradiction(self, reference_us: float, candidate_us: float) -> Rejected | None:
-        """Return the verdict on a candidate whose gain is missing in chained batches, or None.
-        The arguments are times of a call in unchained batches."""
-        gain_us = reference_us - candidate_us
-        if self.num_chains < NUM_CHAINS or gain_us < LEAST_GAIN * reference_us:
+        """Return the verdict on a candidate whose gain is missing in chained batches of this
+        repetition, or None. The arguments are times of a call in unchained batches.
+
+        Raises:
+            Rejected: It is missing in those of several repetitions together.
+        """
+        if not self.found_us or candidate_us > (1 - LEAST_GAIN) * reference_us:
             return None
         theirs, ours = (self.found_us[lane.name] for lane in (self.reference, self.candidate))
+        if len(ours) < FEWEST_STEPS:
+            return None
+        now = ChainedSteps(theirs, ours, self.exchange_us(), reference_us, candidate_us)
+        self.case.chained.append(now)
+        if len(self.case.chained) >= CONFIRMED:
+            found = self.missing_gain(together(self.case.chained))
+            if found is not None:
+                raise found
+        return self.missing_gain(now)
+
+    def missing_gain(self, steps: ChainedSteps) -> Rejected | None:
+        """Return the verdict on a candidate whose gain is missing in these steps, or None."""
+        gain_us = steps.reference_us - steps.candidate_us
+        theirs, ours = steps.theirs_us, steps.ours_us
+        # Of what the call takes here: other work interrupts a long batch more often than a step.
+        alone_us = quartile(theirs) - steps.exchange_us
         chained_us, most_us = difference_us(theirs, ours, self.rng)
-        if most_us >= KEPT_SHARE * gain_us - SLACK_US:
+        if most_us >= KEPT_SHARE * gain_us / steps.reference_us * alone_us - SLACK_US:
             return None
         if self.case.accelerator.kind != "cpu":
-            alone_us = quartile(ours) - self.exchange_us()
-            if alone_us <= ALONE_FACTOR * candidate_us + ALONE_US:
+            most_alone_us = ALONE_FACTOR * steps.candidate_us + ALONE_US
+            if quartile(ours) - steps.exchange_us <= most_alone_us:
                 return None
         return Rejected(
             "reward_hack",
             "timing.chained",
-            f"it saves {gain_us:.3g} us a call where all inputs of a batch are there at once, and "
-            f"{chained_us:.3g} us (at most {most_us:.3g}) where each is there only after the "
-            "answer before it: it computes answers ahead of their calls",
+            f"it saves {gain_us:.3g} of {steps.reference_us:.3g} us a call where all inputs of a "
+            f"batch are there at once, and {chained_us:.3g} (at most {most_us:.3g}) of "
+            f"{alone_us:.3g} us where each is there only after the answer before: it computes "
+            "answers ahead",
         )
+
+
+def together(ones: Sequence[ChainedSteps]) -> ChainedSteps:
+    """Return the steps of several repetitions, with the usual times of a call."""
+    return ChainedSteps(
+        [step_us for one in ones for step_us in one.theirs_us],
+        [step_us for one in ones for step_us in one.ours_us],
+        min(one.exchange_us for one in ones),
+        statistics.median(one.reference_us for one in ones),
+        statistics.median(one.candidate_us for one in ones),
+    )
 
 
 def difference_us(

@@ -137,6 +137,8 @@ def launch(
         RunnerFailure: The reference failed, which gives no information on the candidate.
     """
     case.counts = False
+    if num_calls is None:  # another candidate
+        case.chained, case.has_endured = [], False
     generator = torch.Generator(case.accelerator.device).manual_seed(rng.randrange(2**62))
     if case.num_calls is None:
         case.plan = plan_of(case, config)

@@ -29,7 +29,7 @@ from .timed_checks import check_left, check_outputs
 from .timed_rounds import Lane, Round, new_round
 
 EARLY_ROUNDS = 4
-ROUND_SHARE = 0.15
+ROUND_SHARE = 0.08
 """Share of the rounds after which a secret one comes, besides one of the first."""
 SPECIAL_SHARE = 0.5
 """Share of the calls of such a round that get inputs of the examination. The first call does not
@@ -39,7 +39,7 @@ KEPT_BYTES = 2**26
 KEPT_SHARE = 64
 KEEP_SHARE = 0.25
 ENDURED_SHARE, ENDURED_CALLS, ENDURED_S = 0.5, 400, 0.2
-"""Share of the repetitions that end with many more calls, and how many at most."""
+"""One repetition of a candidate, drawn by this share, ends with many more calls."""
 STATE_BYTES = 2**26
 """Most bytes of weights that are exchanged during a repetition."""
 
@@ -190,7 +190,10 @@ class SecretRounds:
         """Compare what was kept with what it was. Raises Rejected."""
         if not self.kept.values:
             return
-        num_batches = self.endure() if self.rng.random() < ENDURED_SHARE else 0
+        num_batches = 0
+        if not self.case.has_endured and self.rng.random() < ENDURED_SHARE:
+            self.case.has_endured = True
+            num_batches = self.endure()
         if changed := set(self.changed(self.candidate)):
             for _ in range(num_batches):
                 self.reference.runner.ask(Batch(seed=0), self.limits.call_s)

@@ -177,6 +177,12 @@ def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
             "(`expand`), while those of separate trials were not"
         )
         raise Rejected("reward_hack", "output.overlaps", message)
+    if in_state := sorted(set(theirs.in_state) - set(ours.in_state)):
+        message = f"output {in_state[0]} of a timed call is memory of a parameter or a buffer"
+        raise Rejected("mutates_input", "output.aliases_state", message)
+    if forms := sorted(set(theirs.forms) - set(ours.forms)):
+        message = f"a timed call returned {forms[0][:300]}, the reference {ours.forms[0][:300]}"
+        raise Rejected("reward_hack", "output.type", message)
     own = process_changes(ours.process, theirs.process)
     if refused := {name: own[name] for name in own if is_refused(name, is_patch=False)}:
         message = f"timed calls change settings of the process ({shown_changes(refused)[:1500]})"

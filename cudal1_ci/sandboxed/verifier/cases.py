@@ -107,6 +107,20 @@ class Answer:
         )
 
 
+@dataclass(frozen=True)
+class ChainedSteps:
+    """Steps of chained batches in one repetition, and times of a call in unchained ones."""
+
+    theirs_us: list[float]
+    """Steps of the reference,"""
+    ours_us: list[float]
+    """and of the candidate."""
+    exchange_us: float
+    """A step that calls nothing."""
+    reference_us: float
+    candidate_us: float
+
+
 @dataclass
 class Case:
     """A workload of the problem, ready to be applied to candidates."""
@@ -168,6 +182,10 @@ class Case:
     known."""
     plan: Plan | None = None
     """Memory plan of a batch's tensors, for the current candidate."""
+    chained: list[ChainedSteps] = field(default_factory=list)
+    """What chained batches of the current candidate took (timing/chained.py)."""
+    has_endured: bool = False
+    """Whether a repetition of the current candidate has ended with many more calls."""
     counts: bool = False
     """Whether rounds that count have begun in the current repetition."""
     num_calls: int | None = None

@@ -81,7 +81,7 @@ def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> S
         return None
     slack = budget.absolute + budget.relative * truth.abs()
     if budget.local is not None:
-        slack = torch.maximum(slack, picked(budget.local.expand_as(expected), numbers))
+        slack = torch.maximum(slack, picked(local_of(budget.local, expected), numbers))
     most = 0.0 if expected.is_floating_point() else MOST_TIES_LEFT
     return Strays(numbers, values, slack, truth, truth, most)
 
@@ -93,13 +93,18 @@ def each_near(
     is that of one call; of several calls each has it."""
     local: Iterator[torch.Tensor | None] = itertools.repeat(None)
     if budget.local is not None:
-        local = pieces(budget.local.expand_as(expected))
+        local = pieces(local_of(budget.local, expected))
     for one, other, allowed in zip(pieces(got), pieces(expected), local, strict=False):
         ours, theirs = widen(one), widen(other)
         is_near = torch.isclose(
             ours, theirs, rtol=budget.relative, atol=budget.absolute, equal_nan=True
         )
         yield is_near if allowed is None else is_near | ((ours - theirs).abs() <= allowed)
+
+
+def local_of(allowed: torch.Tensor, calls: torch.Tensor) -> torch.Tensor:
+    """Return the allowance of each element of stacked calls, where they are."""
+    return allowed.to(calls.device).expand_as(calls)
 
 
 def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -75,12 +75,16 @@ def learn_spread(
                 tolerances[number][leaf] = widened(case, number, leaf, budget, found[leaf])
 
 
-def explain(case: Case, template: Template, limits: Limits, number: int) -> bool:
-    """Learn all that rounding may do on a trial's inputs; return whether that was not known."""
-    if number in case.explained:
+def explain(case: Case, template: Template, limits: Limits, numbers: Sequence[int]) -> bool:
+    """Learn all that rounding may do on the inputs of trials where an answer is off; return whether
+    that was not known of the first, the worst. Most wrong answers are refused after that one, so it
+    is learned alone before any other."""
+    if numbers[0] in case.explained:
         return False
-    case.explained.add(number)
-    learn_spread(case, template, limits, [number], MANY_CALLS)
+    some = [number for number in numbers if number not in case.explained]
+    some = some if case.explained else some[:1]
+    case.explained |= set(some)
+    learn_spread(case, template, limits, some, MANY_CALLS)
     case.known = known_errors(case)
     return True
 
@@ -125,7 +129,7 @@ def extend(found: Deviations, ours: list[torch.Tensor], theirs: list[torch.Tenso
         if most is None or one.shape != other.shape:
             found[leaf] = None
         else:
-            torch.maximum(most, deviation(one, other), out=most)
+            torch.maximum(most, deviation(one, other.to(one.device)), out=most)
 
 
 def dtype_of(output: torch.Tensor) -> torch.dtype:
@@ -154,7 +158,8 @@ def widened(
     if not is_inexact(ours):
         return budget if share_of(found > 0) > MOST_JUMPS else replace(budget, local=found)
     exact = case.truth(number)[leaf]
-    truth = ours if exact is None else exact
+    # A large oracle may be in the host's memory where the outputs are not.
+    truth = (ours if exact is None else exact).to(found.device)
     most = most_of(truth, budget.scale, ours.dtype, found)
     is_jump = found > most
     if share_of(is_jump) > MOST_JUMPS:

@@ -198,6 +198,10 @@ class Left(Answer):
     patched: tuple[Text, ...]
     overlapping: tuple[int, ...]
     lazy: tuple[int, ...]
+    in_state: tuple[int, ...]
+    """Outputs that are memory of the module's parameters or buffers."""
+    forms: tuple[Text, ...]
+    """Structure, types and dtypes of what the calls returned, each once."""
     process: tuple[tuple[Text, Text, Text], ...]
 
 

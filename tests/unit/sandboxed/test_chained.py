@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ci.sandboxed.timing.chained import NUM_CHAINS, Chains, difference_us
+from cudal1_ci.sandboxed.timing.chained import CONFIRMED, NUM_CHAINS, Chains, difference_us
+from cudal1_ci.sandboxed.verifier.cases import Rejected
 
 REFERENCE_US, CANDIDATE_US, MESSAGE_US = 40.0, 8.0, 100.0
 
@@ -23,7 +24,7 @@ def chains(candidate_us, kind="cpu", noise_us=1.0, seed=1):
         ]
 
     lanes = [SimpleNamespace(name=name) for name in ("reference", "candidate")]
-    case = SimpleNamespace(accelerator=SimpleNamespace(kind=kind))
+    case = SimpleNamespace(accelerator=SimpleNamespace(kind=kind), chained=[])
     made = Chains(case, *lanes, rng, None, [], None, None, 8)
     made.found_us = {"reference": steps(REFERENCE_US), "candidate": steps(candidate_us)}
     made.num_chains = NUM_CHAINS
@@ -36,7 +37,7 @@ def test_a_gain_that_is_gone_in_chained_batches_is_refused(seed):
     found = chains(REFERENCE_US, seed=seed).contradiction(REFERENCE_US, CANDIDATE_US)
     assert found is not None
     assert (found.status, found.finding.rule) == ("reward_hack", "timing.chained")
-    assert "saves 32 us" in found.finding.message
+    assert "saves 32 of 40 us" in found.finding.message
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -46,6 +47,22 @@ def test_a_gain_that_is_there_in_both_is_none_of_that(seed):
 
 def test_a_small_gain_is_not_looked_into():
     assert chains(REFERENCE_US).contradiction(REFERENCE_US, 0.95 * REFERENCE_US) is None
+
+
+def test_what_no_repetition_shows_alone_several_show_together():
+    made, alone = chains(REFERENCE_US), []
+    with pytest.raises(Rejected, match="computes answers ahead"):
+        for seed in range(40):
+            made.found_us = chains(REFERENCE_US, noise_us=60.0, seed=seed).found_us
+            alone.append(made.contradiction(REFERENCE_US, CANDIDATE_US))
+    assert len(alone) >= CONFIRMED - 1
+
+
+def test_a_gain_that_is_there_is_accused_by_no_number_of_repetitions():
+    made = chains(REFERENCE_US)
+    for seed in range(40):
+        made.found_us = chains(CANDIDATE_US, noise_us=60.0, seed=seed).found_us
+        made.contradiction(REFERENCE_US, CANDIDATE_US)
 
 
 def test_noise_does_not_accuse():

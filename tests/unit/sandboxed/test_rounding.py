@@ -89,6 +89,17 @@ def test_in_place_only_what_changed_moves():
         torch.testing.assert_close(got[number], expected, rtol=1e-6, atol=0)
 
 
+def test_running_statistics_are_written():
+    norms = [nn.BatchNorm1d(8).train() for _ in range(2)]
+    x = torch.randn(16, 8) + 1
+    norms[0](x)
+    with RandomRounding(0):
+        norms[1](x)
+    for ours, theirs in zip(*(norm.buffers() for norm in norms), strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(norms[0].running_mean, norms[1].running_mean)
+
+
 def test_gradients_move_too():
     x = torch.rand(16, requires_grad=True)
     (expected,) = torch.autograd.grad(x.sin().sum(), x)

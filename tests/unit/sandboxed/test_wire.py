@@ -154,6 +154,8 @@ LEFT = {
     "patched": ["torch.relu"],
     "overlapping": [1],
     "lazy": [2],
+    "in_state": [],
+    "forms": ["* Tensor float32"],
     "process": [["os.umask", "022", "000"]],
 }
 GOOD = {
