@@ -54,7 +54,9 @@ MEANING = {
     "state.global": "settings of the process or functions of torch were changed",
     "state.keys": "the state_dict has other keys or shapes than the reference's",
     "state.mutated": "a parameter or buffer that the reference leaves alone was changed",
-    "state.process": "a setting of the process was changed: collector, handlers, limits",
+    "state.process": (
+        "a setting of the process was changed: collector, handlers, limits, environment"
+    ),
     "state.rng": "random numbers are drawn otherwise than by the reference",
     "state.timed": "state or gradients after a timed round differ from the reference's",
     "state.type": "a table, parameter, buffer or gradient has a type of the program's own",

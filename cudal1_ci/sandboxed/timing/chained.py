@@ -57,8 +57,10 @@ class Chains:
     limits: Limits
     tolerances: list[Tolerance]
     new_round: Callable[[], Round]
+    play: Callable[[Round], None]
+    """Plays a round as an ordinary batch that does not count,"""
     repeat: Callable[[Round], None]
-    """Plays and checks a round as an ordinary batch that does not count."""
+    """and checks it too."""
     num_rounds: int
     found_us: dict[str, list[float]] = field(default_factory=dict)
     """Every step of the chained batches, by lane."""
@@ -103,6 +105,7 @@ class Chains:
         if self.case.leaves_traces:
             raise off_by(0, float("inf"))
         self.repeat(one)
+        self.play(one)  # the check may have played another one, with inputs nearby
         for position, values in enumerate(ours):
             again = [
                 self.candidate.all_calls(leaf)[position] for leaf in range(len(self.tolerances))
