@@ -7,6 +7,7 @@ views: what is written to them is written to the tensor. Only runners import thi
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -118,12 +119,17 @@ def quantization_of(tensor: torch.Tensor) -> tuple[int | None, torch.Tensor, tor
     """
     scheme = tensor.qscheme()
     if scheme is torch.per_tensor_affine:
-        scale = torch.tensor([tensor.q_scale()], dtype=torch.float64)
-        return None, scale, torch.tensor([tensor.q_zero_point()])
+        return None, *numbers_of(tensor.q_scale(), tensor.q_zero_point())
     if scheme in (torch.per_channel_affine, torch.per_channel_affine_float_qparams):
         scales, zero_points = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
         return tensor.q_per_channel_axis(), scales, zero_points
     raise TypeError(f"a tensor quantized by {scheme} cannot be carried; dequantize() it")
+
+
+@functools.lru_cache(maxsize=256)
+def numbers_of(scale: float, zero_point: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both as tensors, the same every time: to make them takes longer than a small call."""
+    return torch.tensor([scale], dtype=torch.float64), torch.tensor([zero_point])
 
 
 def put_together(layout: Layout, parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -22,6 +22,7 @@ import torch
 from ..memory.segment import ALIGNMENT_BYTES, view_of
 from ..verifier.cases import Case, ChainedSteps, Limits, Rejected
 from ..verifier.compare import Tolerance
+from ..verifier.value_shapes import tidied
 from ..wire.codec import encode
 from ..wire.runner import Arrange, Batch, Deliver, Exchange, Rehearse, Settle
 from .quiescence import quiet_others
@@ -56,8 +57,10 @@ class Chains:
     limits: Limits
     tolerances: list[Tolerance]
     new_round: Callable[[], Round]
+    play: Callable[[Round], None]
+    """Plays a round as an ordinary batch that does not count,"""
     repeat: Callable[[Round], None]
-    """Plays and checks a round as an ordinary batch that does not count."""
+    """and checks it too."""
     num_rounds: int
     found_us: dict[str, list[float]] = field(default_factory=dict)
     """Every step of the chained batches, by lane."""
@@ -102,6 +105,7 @@ class Chains:
         if self.case.leaves_traces:
             raise off_by(0, float("inf"))
         self.repeat(one)
+        self.play(one)  # the check may have played another one, with inputs nearby
         for position, values in enumerate(ours):
             again = [
                 self.candidate.all_calls(leaf)[position] for leaf in range(len(self.tolerances))
@@ -127,7 +131,8 @@ class Chains:
             runner.ask(Arrange(sets=(place_number,)), self.limits.call_s)
             runner.ask(Rehearse(), self.limits.call_s)
             spans_us.append(self.step(lane, one, place_number, Batch(seed=one.seed + position)))
-            outputs.append([value.clone() for value in self.delivered(lane, one)])
+            values = tidied(self.delivered(lane, one), self.case.bounds)
+            outputs.append([value.clone() for value in values])
         runner.pause()
         return spans_us, outputs
 

@@ -329,6 +329,7 @@ def timed(
         limits,
         tolerances,
         lambda: new_round(case, room, stock, rng),
+        repeat,
         check_again,
         config.num_rounds,
     )

@@ -29,7 +29,7 @@ from ..verifier.failures import side_by_side
 from ..verifier.inputs import InputSet, Room
 from ..verifier.near_inputs import nudge
 from ..verifier.signs import Vectors
-from ..verifier.value_shapes import places_of, without_rest
+from ..verifier.value_shapes import in_shape, places_of, without_rest
 from ..wire.codec import encode
 from ..wire.runner import (
     Arrange,
@@ -97,6 +97,11 @@ class Lane:
         if leaf in self.bounds and not is_shape:
             found = without_rest(found, self.stacked(number - 1))
         return found
+
+    def outputs_at(self, position: int) -> list[torch.Tensor]:
+        """Return the outputs of one call of the last batch, in their own shapes."""
+        values = [self.stacked(number)[position] for number in range(len(self.slots[0]))]
+        return in_shape(values, self.bounds)
 
     def stacked(self, number: int) -> torch.Tensor:
         """Return the memory of one place of every call."""

@@ -98,6 +98,32 @@ def without_rest(values: torch.Tensor, shapes: torch.Tensor) -> torch.Tensor:
     return values.masked_fill(is_rest, 0)
 
 
+def tidied(values: Sequence[torch.Tensor], bounds: dict[int, int]) -> list[torch.Tensor]:
+    """Return what the places of one call hold, without the rest of rows that are not full."""
+    found = list(values)
+    for number, (leaf, is_shape) in enumerate(places_of(len(values) - len(bounds), bounds)):
+        if leaf in bounds and not is_shape:
+            found[number] = without_rest(values[number][None], values[number - 1][None])[0]
+    return found
+
+
+def in_shape(values: Sequence[torch.Tensor], bounds: dict[int, int]) -> list[torch.Tensor]:
+    """Return the outputs of one call in their own shapes, of what its places hold. One whose
+    shape needs more than there is stays a row."""
+    found = []
+    for number, (leaf, is_shape) in enumerate(places_of(len(values) - len(bounds), bounds)):
+        if is_shape:
+            continue
+        value = values[number]
+        if leaf in bounds:
+            count, *sizes = values[number - 1].tolist()
+            shape = sizes[: max(0, count)]
+            if min(shape, default=0) >= 0 and math.prod(shape) <= len(value):
+                value = value[: math.prod(shape)].reshape(shape)
+        found.append(value)
+    return found
+
+
 def most_elements(shapes: torch.Tensor) -> int:
     """Return the largest number of elements of any call."""
     sizes: list[list[int]] = shapes.tolist()

@@ -25,7 +25,7 @@ def chains(candidate_us, kind="cpu", noise_us=1.0, seed=1):
 
     lanes = [SimpleNamespace(name=name) for name in ("reference", "candidate")]
     case = SimpleNamespace(accelerator=SimpleNamespace(kind=kind), chained=[])
-    made = Chains(case, *lanes, rng, None, [], None, None, 8)
+    made = Chains(case, *lanes, rng, None, [], None, None, None, 8)
     made.found_us = {"reference": steps(REFERENCE_US), "candidate": steps(candidate_us)}
     made.num_chains = NUM_CHAINS
     made.exchange_us = lambda: MESSAGE_US

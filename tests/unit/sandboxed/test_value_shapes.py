@@ -17,9 +17,11 @@ from cudal1_ci.sandboxed.verifier.value_shapes import (
     MARGIN,
     MORE,
     bounded,
+    in_shape,
     learn_bounds,
     most_elements,
     places_of,
+    tidied,
     without_rest,
 )
 from tests.unit.sandboxed.messages import called
@@ -115,3 +117,17 @@ def test_the_gradient_of_such_an_output_is_the_beginning_of_a_row():
     given = torch.arange(20, dtype=dtype_of(wanted.dtype))
     assert like(given, torch.ones(2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert like(given[:6].reshape(2, 3), torch.ones(2, 3)).shape == (2, 3)
+
+
+def test_the_outputs_of_one_call_come_back_in_their_own_shapes():
+    output = torch.arange(6.0).reshape(2, 3)
+    shapes, values = written(output)
+    places = [shapes[0], values[0], torch.ones(4)]
+    assert torch.equal(tidied(places, {0: 12})[1], torch.cat([output.flatten(), torch.zeros(6)]))
+    found = in_shape(places, {0: 12})
+    assert torch.equal(found[0], output)
+    assert found[1].shape == (4,)
+    shapes[0, 1] = 2**40
+    assert in_shape(places, {0: 12})[0].shape == (12,)
+    shapes[0, 1] = -1
+    assert in_shape(places, {0: 12})[0].shape == (12,)
