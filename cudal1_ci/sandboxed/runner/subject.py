@@ -21,6 +21,7 @@ import torch
 
 from ..builds.compile_errors import compile_error
 from ..confinement import OWN_FOLDERS, make_folders
+from ..memory.committed import COMMITTED, CommittedSegment
 from ..memory.cuda import DeviceSegment
 from ..memory.segment import Segment, slot_of
 from ..wire.arguments import Call, GivenCall, Made, Pickled
@@ -58,8 +59,8 @@ class Subject:
         self.device = torch.device("cpu")
         self.attributes = attributes()
         """Attributes of torch and of other modules before the program is imported."""
-        self.segments: dict[str, Segment | DeviceSegment] = {}
-        self.outgrown: dict[str, list[Segment | DeviceSegment]] = {}
+        self.segments: dict[str, Segment | CommittedSegment | DeviceSegment] = {}
+        self.outgrown: dict[str, list[Segment | CommittedSegment | DeviceSegment]] = {}
         """Earlier segments of the same name."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
@@ -172,7 +173,8 @@ class Subject:
         if segment in self.segments:
             self.outgrown.setdefault(segment, []).append(self.segments[segment])
         if fd is not None:
-            self.segments[segment] = Segment(fd, num_bytes)
+            kind = CommittedSegment if segment == COMMITTED else Segment
+            self.segments[segment] = kind(fd, num_bytes)
         elif handle is not None:
             opened = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
             self.segments[segment] = opened

@@ -329,7 +329,8 @@ class Collect(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class LayOut(Asks[Done]):
-    """Set the possible places of the outputs of a batch's calls."""
+    """Set the possible places of the outputs of a batch's calls. With no region each output is
+    committed as soon as it is returned."""
 
     op: ClassVar[str] = "lay_out"
     slots: tuple[tuple[OutputSlot, ...], ...]
@@ -372,9 +373,10 @@ class StandBy(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearse(Asks[Done]):
-    """Make one call outside of any clock."""
+    """Make calls outside of any clock."""
 
     op: ClassVar[str] = "rehearse"
+    num_calls: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,10 +389,11 @@ class Batch(Asks[Claim]):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange(Asks[Claim]):
-    """Call nothing."""
+    """Run a batch of a program that does nothing (Batches.exchange)."""
 
     op: ClassVar[str] = "exchange"
     seed: int
+    kind: Literal["message", "fills", "calls"] = "calls"
 
 
 @dataclass(frozen=True, kw_only=True)
