@@ -122,16 +122,16 @@ class Batches:
         self.spin_s = spin_s
         return Done()
 
-    def batch(self, seed: int) -> Claim:
-        """Run timed calls, one after another. `claim_us` is this process's measure of its own
-        time, and `issue_us` of the time until the last call returned. Neither counts without the
-        verifier's clock."""
+    def batch(self, seed: int, keeps: bool = False) -> Claim:
+        """Run timed calls, one after another, and keep their outputs or commit each. `claim_us` is
+        this process's measure of its own time, and `issue_us` of the time until the last call
+        returned. Neither counts without the verifier's clock."""
         self.gathered = None
         gc.disable()
         try:
             with torch.set_grad_enabled(self.subject.train):
                 start_s = time.perf_counter()
-                self.timed = self.loop(self.subject.run, self.order, seed)
+                self.timed = self.loop(self.subject.run, self.order, seed, keeps)
                 issue_us = (time.perf_counter() - start_s) * 1e6
                 if self.gathers_early:
                     self.gathered = self.gather()
@@ -142,16 +142,21 @@ class Batches:
         num_threads = torch.get_num_threads()
         return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
 
-    def loop(self, call: Callable[[int], Any], order: Sequence[int], seed: int) -> list[Any]:
+    def loop(
+        self, call: Callable[[int], Any], order: Sequence[int], seed: int, keeps: bool = False
+    ) -> list[Any]:
         """Call one set after another. Return the outputs, or of committed ones the last."""
         outputs: list[Any] = []
-        if self.committed is None:
+        self.addresses = []
+        if self.committed is None or keeps:
             for position, number in enumerate(order):
                 if self.seeded:
                     seed_all(seed + position)
                 outputs.append(call(number))
+            if self.committed is not None:
+                for position, output in enumerate(outputs):
+                    self.commit(position, output, None)
             return outputs
-        self.addresses = []
         for position, number in enumerate(order):
             if self.seeded:
                 seed_all(seed + position)

@@ -99,7 +99,7 @@ class Runner:
         subject, trials, batches = self.subject, self.trials, self.batches
         match request:
             case Batch():
-                return batches.batch(request.seed)
+                return batches.batch(request.seed, request.keeps)
             case Deliver():
                 return batches.deliver(request.region)
             case Exchange():

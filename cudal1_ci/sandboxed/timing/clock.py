@@ -92,9 +92,10 @@ only."""
 CLOSE_SHARE = 0.125
 """After one of the first rounds, this share of the others and the last comes a round that does
 not count. Its inputs are the same except for a few elements. A program that keeps answers by a
-part of the input is wrong there, and saves nothing in rounds that count. It comes after the last
-too. A program could start to keep answers only after many calls, and there are few calls before
-where one call is a batch."""
+part of the input is wrong there, and saves nothing in rounds that count. All outputs are held
+until its end, so one that is written again after it was returned is wrong too. It comes after the
+last round too. A program could start to keep answers only after many calls, and there are few calls
+before where one call is a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +348,7 @@ def timed(
             check_aftermath(case, reference, candidate, limits, nearby)
         if ends or number == close or (number > close and rng.random() < CLOSE_SHARE):
             one = new_round(case, room, stock, rng, last=nearby.one)
-            play(case, [reference, candidate], one, rng, limits, counts=False)
+            play(case, [reference, candidate], one, rng, limits, counts=False, keeps=True)
             check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
         del one, nearby
         if ends:
@@ -413,8 +414,10 @@ def play(
     limits: Limits,
     *,
     counts: bool,
+    keeps: bool = False,
 ) -> None:
-    """Run one batch in every lane. Keep its times where the round `counts`.
+    """Run one batch in every lane. Keep its times where the round `counts`. Where it `keeps`,
+    outputs that are committed are held until the batch ends.
 
     Raises:
         RunnerFailure: Of a lane that failed. An input may be one that the reference rejects too,
@@ -424,13 +427,14 @@ def play(
     for lane in lanes:
         ready(lane, one, limits)
     order = rng.sample(lanes, len(lanes))
+    request = Batch(seed=one.seed, keeps=keeps)
     for number, lane in enumerate(order, 1):
         try:
-            span_us, said = span_of(case, lane, one, Batch(seed=one.seed), limits)
+            span_us, said = span_of(case, lane, one, request, limits)
         except RunnerFailure as failure:
             if failure.kind == "raised" and not failure.is_trusted:
                 for other in order[number:]:
-                    span_of(case, other, one, Batch(seed=one.seed), limits)
+                    span_of(case, other, one, request, limits)
             raise
         if counts:
             lane.spans_us.append(span_us)

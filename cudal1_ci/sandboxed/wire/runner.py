@@ -385,6 +385,8 @@ class Batch(Asks[Claim]):
 
     op: ClassVar[str] = "batch"
     seed: int
+    keeps: bool = False
+    """Whether outputs that are committed are kept until the last call returned."""
 
 
 @dataclass(frozen=True, kw_only=True)

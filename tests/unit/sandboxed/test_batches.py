@@ -183,6 +183,16 @@ def test_an_output_is_written_and_dropped_before_the_next_call(committing):
     assert len(batches.timed) == 1, "the last one is kept"
 
 
+def test_an_output_that_is_written_again_is_wrong_where_all_are_held(committing):
+    batches, written, slots = committing
+    buffer = torch.zeros(2)
+    batches.subject.run = lambda number: buffer.fill_(number)
+    batches.batch(seed=0)
+    assert [written.tensor(slot)[0].item() for (slot,) in slots] == [0, 1, 2]
+    batches.batch(seed=0, keeps=True)
+    assert [written.tensor(slot)[0].item() for (slot,) in slots] == [2, 2, 2]
+
+
 @pytest.mark.parametrize(
     "output",
     [torch.arange(4.0)[::2], torch.tensor([0.0, 2.0], dtype=torch.float64)],
