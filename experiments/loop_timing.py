@@ -8,9 +8,9 @@ PAIRS is a folder of folders with `reference.py` and `candidate.py`, in the form
 reads. A loop runs in a process of its own with one thread. An operation writes four inputs, then
 the program is called on them in a row, and each output is dropped as it is returned. Reference,
 candidate and the reference again (A/A) alternate in random order. The ratio is the median over the
-alternations, of several groups of new processes. Half of the groups run before the verifier and
-half after it, so that both see the same machine. The verifier's figure should be within 7 % (5 % on
-a GPU) of the loop's, or within the A/A spread where that is larger.
+alternations, of several groups of new processes. On a CPU half of the groups run before the
+verifier and half after it, so that both see the same machine. The verifier's figure should be
+within 7 % (5 % on a GPU) of the loop's, or within the A/A spread where that is larger.
 """
 
 from __future__ import annotations
@@ -31,15 +31,21 @@ from typing import Any
 
 from provenance import provenance
 
+from cudal1_ci.stats.figures import evaluation_with_figures
+from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.verify import candidate_of, text_problem
+
 NUM_INPUTS = 4
-NUM_GROUPS = 4
-"""Groups of new processes for a pair."""
+NUM_GROUPS = {"cpu": (2, 2), "cuda": (1, 0)}
+"""Groups of new processes for a pair, before the verifier and after it. A GPU's times change less
+from one minute to the next, and a start takes seconds there."""
+LIMIT_S = {"cpu": 3600.0, "cuda": 270.0}
+"""After this time no further pair is begun."""
 NUM_TURNS = 5
 """Turns of each process of a group."""
 TURN_S = 0.15
 CLOSE = {"cpu": 0.07, "cuda": 0.05}
 NAMES = {"reference": "Model", "candidate": "ModelNew", "control": "Model"}
-VERIFY_S = 240.0
 
 
 def run_loop(path: str, name: str, device: str, turn_s: float) -> None:
@@ -106,7 +112,6 @@ class Loop:
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        self.read()
 
     def read(self) -> str:
         assert self.process.stdout is not None
@@ -135,6 +140,8 @@ def loops(pair: Path, device: str, turn_s: float) -> Iterator[dict[str, Loop]]:
         for name, entry in NAMES.items():
             file = "candidate.py" if name == "candidate" else "reference.py"
             found[name] = Loop(pair / file, entry, device, turn_s)
+        for one in found.values():
+            one.read()  # all of them start at the same time
         yield found
     finally:
         for one in found.values():
@@ -151,32 +158,19 @@ def group(pair: Path, device: str, rng: random.Random, turn_s: float) -> list[di
         return turns
 
 
-def verified(pair: Path, device: str) -> dict[str, Any]:
+def verified(session: Session, pair: Path) -> dict[str, Any]:
     """Return the verifier's figures of a pair."""
-    command = [sys.executable, "-m", "cudal1_ci", "verify", "reference.py", "candidate.py"]
     started_s = time.monotonic()
-    try:
-        said = subprocess.run(
-            [*command, "--device", device, "--json", "-"],
-            cwd=pair,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=VERIFY_S,
-        )
-    except subprocess.TimeoutExpired:
-        return {"status": "timeout", "wall_s": VERIFY_S}
-    wall_s = round(time.monotonic() - started_s, 1)
-    try:
-        answer = json.loads(said.stdout)
-    except json.JSONDecodeError:
-        return {"status": "none", "message": said.stderr[-500:], "wall_s": wall_s}
-    found = {"status": answer["status"], "wall_s": wall_s}
-    for one in answer["measurements"][:1]:
-        for fact in FACTS:
-            found[fact] = one.get(fact)
-    if answer["findings"]:
-        found["findings"] = [f"{one['rule']}: {one['message']}"[:200] for one in answer["findings"]]
+    problem = text_problem(pair / "reference.py", "infer")
+    said = session.evaluate(problem, candidate_of(problem, pair / "candidate.py"))
+    answer = evaluation_with_figures(said)
+    found: dict[str, Any] = {
+        "status": answer.verdict.status,
+        "wall_s": round(time.monotonic() - started_s, 1),
+        "findings": [f"{one.rule}: {one.message}"[:200] for one in answer.verdict.findings],
+    }
+    for one in answer.measurements[:1]:
+        found |= {fact: getattr(one, fact) for fact in FACTS}
     return found
 
 
@@ -187,17 +181,17 @@ FACTS = (
     "control_spread",
     "reference_us",
     "candidate_us",
-    "device_us",
-    "host_us",
 )
 
 
-def compared(pair: Path, device: str, rng: random.Random, turn_s: float) -> dict[str, Any]:
+def compared(
+    session: Session, pair: Path, device: str, rng: random.Random, turn_s: float
+) -> dict[str, Any]:
     """Compare a pair by both clocks."""
-    half = NUM_GROUPS // 2
-    groups = [group(pair, device, rng, turn_s) for _ in range(half)]
-    said = verified(pair, device)
-    groups += [group(pair, device, rng, turn_s) for _ in range(half)]
+    before, after = NUM_GROUPS[device]
+    groups = [group(pair, device, rng, turn_s) for _ in range(before)]
+    said = verified(session, pair)
+    groups += [group(pair, device, rng, turn_s) for _ in range(after)]
     turns = [turn for one in groups for turn in one]
     found = {
         "pair": pair.name,
@@ -222,13 +216,13 @@ def table(document: dict[str, Any]) -> str:
     """Return a table of a result."""
     lines = [
         f"{document['device']}, {document['date']}, commit {document['commit']}",
-        f"{'pair':<18}{'loop us':>10}{'cand. us':>10}{'ratio':>7}{'A/A':>6}"
+        f"{'pair':<20}{'loop us':>10}{'cand. us':>10}{'ratio':>7}{'A/A':>6}"
         f"{'verify us':>11}{'cand. us':>10}{'ratio':>7}{'interval':>15}{'off':>6}{'s':>5}",
     ]
     for one in document["pairs"]:
         said, loop = one["verify"], one["loop"]
         line = (
-            f"{one['pair']:<18}{loop['reference']:>10.1f}{loop['candidate']:>10.1f}"
+            f"{one['pair']:<20}{loop['reference']:>10.1f}{loop['candidate']:>10.1f}"
             f"{one['ratio']:>7.2f}{one['spread']:>6.0%}"
         )
         if said.get("speedup"):
@@ -271,12 +265,20 @@ def main() -> None:
         return
     rng = random.Random(0)
     document: dict[str, Any] = {**provenance(), "device": device_name(args.device), "pairs": []}
-    for pair in sorted(one for one in args.pairs.iterdir() if (one / "candidate.py").exists()):
-        if not args.only or pair.name.startswith(tuple(args.only)):
-            document["pairs"].append(compared(pair, args.device, rng, args.turn))
-            print(table({**document, "pairs": document["pairs"][-1:]}).split("\n")[-2], flush=True)
+    pairs = sorted(one for one in args.pairs.iterdir() if (one / "candidate.py").exists())
+    started_s = time.monotonic()
+    with Session(TrialConfig(), device=args.device) as session:
+        for pair in pairs:
+            if args.only and not pair.name.startswith(tuple(args.only)):
+                continue
+            if time.monotonic() - started_s > LIMIT_S[args.device]:
+                print(f"{pair.name} is left out: the time is over")
+                continue
+            found = compared(session, pair, args.device, rng, args.turn)
+            document["pairs"].append(found)
+            print(table({**document, "pairs": [found]}).split("\n")[-2], flush=True)
     if args.output:
-        args.output.write_text(json.dumps(document, indent=1) + "\n")
+        args.output.write_text(json.dumps(document) + "\n")
     print(table(document))
 
 
