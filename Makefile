@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 DEMO := examples/slowformer
 OUT := build/demo
+# Tests start some hundred processes. A verifier writes no bytecode and reads what is there.
+export PYTHONDONTWRITEBYTECODE :=
+COMPILE := -m compileall -q -j 0 cudal1_ci model_training
 
 .DEFAULT_GOAL := help
 .PHONY: help venv rig demo test test-all check lint format bench figures bench-smoke wheel pins schema clean
@@ -31,6 +34,7 @@ USUAL := $(ALL) and not slow and not compiles and not times
 BESIDE := -n auto --dist loadscope -p no:benchmark
 
 test: venv rig ## Run the usual tests: no GPU, no model, no network, no clock
+	@$(PY) $(COMPILE)
 ifeq ($(PYTEST_ARGS),)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(BESIDE) --attacks=commit -m "$(USUAL)"
 else
@@ -38,6 +42,7 @@ else
 endif
 
 test-all: venv rig ## Run all tests that need no GPU, no model and no network
+	@$(PY) $(COMPILE)
 	@OMP_NUM_THREADS=1 $(PY) -m pytest $(BESIDE) -m "$(ALL) and not times"; \
 		beside=$$?; $(PY) -m pytest -m "$(ALL) and times" && exit $$beside
 
@@ -49,6 +54,7 @@ lint: venv ## Formatting, lint, types, layers and language
 	$(BIN)/lint-imports
 	$(PY) .ci/words
 	$(PY) .ci/architecture --check
+	$(PY) .ci/rules --check
 
 check: lint test ## All that CI checks: lint, then test
 
@@ -57,7 +63,7 @@ format: venv ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 # Those that need nothing but this checkout; experiments/README.md has the others.
-BENCH := aa_control sensitivity
+BENCH := aa_control sequential_errors sensitivity
 
 bench: venv ## Run the experiments that need nothing but a CPU, in hours; BENCH=aa_control for one
 	@set -e; for name in $(BENCH); do echo "== $$name"; $(PY) experiments/$$name.py; done

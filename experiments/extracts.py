@@ -111,7 +111,7 @@ BLOCKS = {
         lambda raw: sensitivity.table(raw).splitlines(),
     ),
     "Equal code": Block(
-        "docs/judge.md",
+        "docs/lab/verifier.md",
         "results/aa-control.json",
         lambda raw: aa_control.table(raw["results"]),
     ),

@@ -45,7 +45,8 @@ from cudal1_ci.sandboxed.wire.verifier import (
     Times,
 )
 from cudal1_ci.stats import speedups
-from cudal1_ci.stats.stopping import is_settled
+from cudal1_ci.stats.spreads import learned
+from cudal1_ci.stats.stopping import MOST, is_settled
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.crossing import program_on_wire, verdict_of
 from cudal1_ci.verification.repetitions import clock_of, repetition_of
@@ -159,14 +160,24 @@ def rounded(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one | {key: [round(t, 3) for t in one[key]] for key in times} for one in launches]
 
 
-def trials(launches: Sequence[Repetition], kind: speedups.Kind) -> Iterator[speedups.Interval]:
-    """Yield intervals of trials that are drawn from repetitions, stopped as the product stops."""
+def trials(
+    launches: Sequence[Repetition], control: Sequence[Repetition], kind: speedups.Kind
+) -> Iterator[speedups.Interval]:
+    """Yield intervals of trials that are drawn from repetitions, stopped as `compare` stops."""
     rng, half_width = random.Random(0), TrialConfig().half_width
+    call_us = speedups.typical_us(launches[0].reference_us)
+    spread = learned(kind, call_us, [speedups.log_ratio(one, kind) for one in control])
+    pairs = list(zip(launches, control, strict=True))
     for _ in range(NUM_TRIALS):
-        order = rng.sample(launches, min(speedups.LOOKS[-1], len(launches)))
-        settled = (n for n in range(1, len(order)) if is_settled(order[:n], half_width, kind))
+        order = rng.sample(pairs, min(MOST, len(pairs)))
+        ours, beside = [one for one, _ in order], [one for _, one in order]
+        settled = (
+            n
+            for n in range(1, len(order))
+            if is_settled(ours[:n], beside[:n], half_width, kind, spread, "difference")
+        )
         used = next(settled, len(order))
-        found = speedups.interval(order[:used], kind)
+        found = speedups.interval(ours[:used], kind, spread, beside[:used])
         assert found is not None
         yield found
 
@@ -188,7 +199,7 @@ def table(document: dict[str, Any]) -> str:
     for cell in document["cells"]:
         launches = msgspec.convert(cell["launches"], list[Repetition])
         ratios = [speedups.log_ratio(launch, kind) for launch in launches]
-        found = list(trials(launches, kind))
+        found = list(trials(launches, msgspec.convert(cell["control"], list[Repetition]), kind))
         claims = [rates(found, margin) for margin in MARGINS]
         shown = [
             f"{slower:.1%}" + (f" (faster {faster:.1%})" if faster else "")

@@ -30,9 +30,11 @@ BRIEF = TrialConfig(call_s=20, load_s=90, num_rounds=4, launch_s=0.5, measure_s=
 MODES = {
     "verdict": msgspec.structs.replace(BRIEF, num_launches=1),
     "brief": BRIEF,
+    "screen": TrialConfig(weights="seed"),
     "default": TrialConfig(weights="seed"),
 }
-"""One launch shows every defense to the candidate, and says less of how fast it is."""
+"""One launch shows every defense to the candidate, and says less of how fast it is. `screen` is
+what a scan does with every candidate, and `default` what it does with those that it shows."""
 MOST_CHARS = 400
 
 
@@ -46,6 +48,7 @@ class TimedSession(Session):
     def __init__(self, config: TrialConfig, **settings: Any):
         super().__init__(config, **settings)
         self.spent_s: Counter[str] = Counter()
+        self.only_screens = False
 
     def _ask(self, request: Asks[R], timeout_s: float) -> R:
         started_s = time.monotonic()
@@ -65,7 +68,9 @@ class TimedSession(Session):
 
 def session(mode: str, device: str) -> TimedSession:
     """Return a session for a length of trial."""
-    return TimedSession(MODES[mode], device=device)
+    opened = TimedSession(MODES[mode], device=device)
+    opened.only_screens = mode == "screen"
+    return opened
 
 
 def problem_of(reference: str) -> Problem:
@@ -129,7 +134,8 @@ def evaluated(
     evaluation = None
     try:
         with limited(limit_s):
-            evaluation = session.evaluate(problem, candidate)
+            judge = session.screen if session.only_screens else session.evaluate
+            evaluation = judge(problem, candidate)
         found = verdict_fields(evaluation)
     except TrialTimeout:
         found = failed("unfinished", f"not finished after {limit_s:.0f} s")

@@ -1,18 +1,19 @@
-"""Measure candidates an hour, compared with KernelBench's evaluation on the same machine.
+"""Measure candidates an hour, compared with other ways to evaluate them on the same machine.
 
 24 honest candidates of eight problems (throughput_candidates/): rewrites in PyTorch, kernels in
-Triton, inline CUDA. Ours is one session for all of them, under the default settings of a trial and
-with every defense; KernelBench's is one fresh process for each, with the defaults of its scripts
-(kernelbench_process.py). Both begin with nothing compiled.
+Triton, inline CUDA. Ours is one session for all of them with every defense: as a scan screens
+candidates (`--mode screen`), and once more as it confirms what it shows (`--also default`).
+KernelBench's is one fresh process for each, with the defaults of its scripts
+(kernelbench_process.py). A harness without defenses keeps its process (kept_harness.py). All begin
+with nothing compiled.
 
     python experiments/kernelbench_process.py KernelBench/.git build/gpu/kernelbench
-    python experiments/throughput.py --kernelbench build/gpu/kernelbench --device cuda
+    python experiments/throughput.py --kernelbench build/gpu/kernelbench --device cuda \
+        --only '*/pytorch*,*/triton' --limit 80
 
-`--also verdict` is our side once more with one launch, as training has it: no interval over
-processes, as KernelBench has none.
-
-On a CPU only our side runs: `--device cpu --rows 64 --only '*/pytorch*'`.
-`--limit` ends each side between candidates; those that both finished are compared.
+Without KernelBench its place is taken by kept_harness.py in fresh processes. On a CPU:
+`--device cpu --rows 64 --only '*/pytorch*'`.
+`--limit` ends each side between candidates; those that all finished are compared.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import kept_harness
 import kernelbench_process
 import msgspec
 import text_trials
@@ -142,31 +144,58 @@ def theirs(
 ) -> None:
     """Run one process for each candidate, one after the other."""
     started_s = time.monotonic()
-    side["commit"] = kernelbench_process.commit_of(options.kernelbench)
+    side["what"] = "fresh processes"
+    if options.kernelbench is not None:
+        side["what"] = "KernelBench"
+        side["commit"] = kernelbench_process.commit_of(options.kernelbench)
     for one in chosen:
         if time.monotonic() - started_s > options.limit:
             break
-        row = kernelbench_process.evaluated(
-            options.kernelbench,
-            one.reference,
-            one.source,
-            backend=BACKENDS[one.kind],
-            gpu_arch=options.gpu_arch,
-        )
+        if options.kernelbench is None:
+            with kept_harness.Harness(options.device) as fresh:
+                row = fresh.evaluated(one.reference, one.source)
+        else:
+            row = kernelbench_process.evaluated(
+                options.kernelbench,
+                one.reference,
+                one.source,
+                backend=BACKENDS[one.kind],
+                gpu_arch=options.gpu_arch,
+            )
         side["rows"].append({"name": one.name, "kind": one.kind, **row})
         save()
         said = row.get("error") or ("correct" if row["correct"] else f"wrong: {row['why']}")
-        print(f"KernelBench {one.name:32} {row['seconds']:6.1f} s {said}", file=sys.stderr)
+        print(f"{side['what']} {one.name:32} {row['seconds']:6.1f} s {said}", file=sys.stderr)
+
+
+def kept(
+    chosen: Sequence[One], options: argparse.Namespace, side: dict[str, Any], save: Save
+) -> None:
+    """Run all candidates in one process of a harness without defenses."""
+    started_s = time.monotonic()
+    side["what"] = "a kept process without defenses"
+    with nothing_compiled(), kept_harness.Harness(options.device) as harness:
+        for one in chosen:
+            if time.monotonic() - started_s > options.limit:
+                break
+            row = harness.evaluated(one.reference, one.source)
+            side["rows"].append({"name": one.name, "kind": one.kind, **row})
+            save()
+            said = row.get("error") or ("correct" if row["correct"] else f"wrong: {row['why']}")
+            print(f"kept        {one.name:32} {row['seconds']:6.1f} s {said}", file=sys.stderr)
 
 
 # --- what is reported ----------------------------------------------------------------------
 
 
-def summary(own: dict[str, Any], other: dict[str, Any] | None) -> dict[str, Any]:
-    """Return rates on the candidates that both finished, by kind, and where our time went."""
+def summary(
+    own: dict[str, Any], other: dict[str, Any] | None, kept: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return rates on the candidates that all finished, by kind, and where our time went."""
     common = {row["name"] for row in own["rows"]}
-    if other is not None:
-        common &= {row["name"] for row in other["rows"]}
+    for one in (other, kept):
+        if one is not None:
+            common &= {row["name"] for row in one["rows"]}
     mine = [row for row in own["rows"] if row["name"] in common]
     found: dict[str, Any] = {
         "num_common": len(common),
@@ -181,6 +210,13 @@ def summary(own: dict[str, Any], other: dict[str, Any] | None) -> dict[str, Any]
         if found["ours"]["per_hour"] and found["kernelbench"]["per_hour"]:
             ratio = found["ours"]["per_hour"] / found["kernelbench"]["per_hour"]
             found["times_as_many_an_hour"] = round(ratio, 2)
+    if kept is not None:
+        same = [row for row in kept["rows"] if row["name"] in common]
+        found["kept"] = rate(same, 0.0)
+        found["where_kept_time_goes_s"] = their_phases(same)
+        if found["ours"]["per_hour"] and found["kept"]["per_hour"]:
+            ratio = found["ours"]["per_hour"] / found["kept"]["per_hour"]
+            found["times_as_many_as_kept"] = round(ratio, 2)
     return found
 
 
@@ -260,11 +296,14 @@ def table(document: dict[str, Any]) -> str:
 
 def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
     """Render the summary of one of our sides."""
-    found = summary(own, document["kernelbench"])
+    found = summary(own, document["kernelbench"], document.get("kept"))
+    theirs_name = (document["kernelbench"] or {}).get("what", "KernelBench")
     device = document["ours"]["device"]["name"]
     sides = [(f"this judge ({own['mode']})", found["ours"])]
     if "kernelbench" in found:
-        sides.append(("KernelBench", found["kernelbench"]))
+        sides.append((theirs_name, found["kernelbench"]))
+    if "kept" in found:
+        sides.append((document["kept"]["what"], found["kept"]))
     lines = [
         f"{found['num_common']} candidates on {device}, {document['date'][:10]}, commit "
         f"`{document['commit']}`, `{document['command']}`.",
@@ -282,10 +321,14 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
         )
     if "times_as_many_an_hour" in found:
         lines += ["", f"{found['times_as_many_an_hour']} times as many an hour."]
+    if "times_as_many_as_kept" in found:
+        lines += ["", f"{found['times_as_many_as_kept']} times as many as in a kept process."]
     lines += ["", "Where the time goes, in seconds for all candidates of a kind:", ""]
     lines += phases_table("this judge", found["where_our_time_goes_s"])
     if "where_its_time_goes_s" in found:
-        lines += ["", *phases_table("KernelBench", found["where_its_time_goes_s"])]
+        lines += ["", *phases_table(theirs_name, found["where_its_time_goes_s"])]
+    if "kept" in found:
+        lines += ["", *phases_table("a kept process", found["where_kept_time_goes_s"])]
     verdicts = [one["seconds"] for one in found["pytorch_verdict_s"] if one["status"] == "passed"]
     if verdicts:
         lines += [
@@ -311,8 +354,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kernelbench", type=Path, help="folder of kernelbench_process.py")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--mode", choices=text_trials.MODES, default="default")
-    parser.add_argument("--also", choices=text_trials.MODES, help="our side once more, with this")
+    parser.add_argument("--mode", choices=text_trials.MODES, default="screen")
+    parser.add_argument("--also", choices=text_trials.MODES, default="default", help="once more")
     parser.add_argument("--only", default="*", help="names, as gelu/*,*/triton")
     parser.add_argument("--rows", type=int, help="another number of rows, to try the script")
     parser.add_argument("--gpu-arch", default="Hopper", help="as KernelBench names it")
@@ -326,21 +369,19 @@ def main() -> None:
     if options.device.startswith("cuda"):
         os.environ.setdefault("TORCH_CUDA_ARCH_LIST", options.gpu_arch)  # for both sides
     chosen = candidates(options.only, options.rows)
-    document = {**provenance(), "ours": {"rows": []}, "kernelbench": None}
+    document = {**provenance(), "ours": {"rows": []}, "also": {"rows": []}}
+    document |= {"kernelbench": {"rows": []}, "kept": {"rows": []}}
 
     def save() -> None:
         text_trials.write(options.output, document)
 
     ours(chosen, options.mode, options, document["ours"], save)
-    if options.also:
-        document["also"] = {"rows": []}
-        ours(chosen, options.also, options, document["also"], save)
-    if options.kernelbench and options.device.startswith("cuda"):
-        document["kernelbench"] = {"rows": []}
-        theirs(chosen, options, document["kernelbench"], save)
-    document["summary"] = summary(document["ours"], document["kernelbench"])
-    if options.also:
-        document["also_summary"] = summary(document["also"], document["kernelbench"])
+    kept(chosen, options, document["kept"], save)
+    theirs(chosen, options, document["kernelbench"], save)
+    ours(chosen, options.also, options, document["also"], save)
+    others = document["kernelbench"], document["kept"]
+    document["summary"] = summary(document["ours"], *others)
+    document["also_summary"] = summary(document["also"], *others)
     save()
     print(table(document), end="")
 

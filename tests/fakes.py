@@ -8,11 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from cudal1_ci.processes.device_wait import until
 from cudal1_ci.propose.llm.servers import Answer, Message
 from cudal1_ci.records import (
     Call,
     Candidate,
+    ContractCheck,
     Device,
     Evaluation,
     Finding,
@@ -102,6 +105,10 @@ class FakeSession:
         self.reference = reference
         self.asked: list[str] = []
         self.built: list[str] = []
+        self.examined: list[str] = []
+        """Sources whose contract was examined,"""
+        self.breaking: Sequence[str] = ()
+        """and those that break a line."""
         self.is_closed = threading.Event()
         """Of the slot that it is in, where it is in one."""
 
@@ -120,12 +127,27 @@ class FakeSession:
     ) -> Sequence[Candidate]:
         return candidates
 
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self.evaluate(problem, candidate)
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self.evaluate(problem, candidate)
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         assert isinstance(candidate.program, TextProgram)
         self.asked.append(candidate.program.source)
         status, speedup = self.answers[candidate.program.source]
         names = [w.name for w in problem.workloads]
         return an_evaluation(candidate, status, speedup, names)
+
+    def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        """Return the evaluation with a line that the sources in `breaking` break."""
+        program = evaluation.candidate.program
+        source = program.source if isinstance(program, TextProgram) else ""
+        self.examined.append(source)
+        is_broken = source in self.breaking
+        check = ContractCheck(aspect="gradients", result="broken" if is_broken else "held")
+        return msgspec.structs.replace(evaluation, contract=(check,))
 
 
 class Waiting(FakeSession):

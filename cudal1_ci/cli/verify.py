@@ -125,6 +125,7 @@ def verify(
                 best = max([*found, best or 0.0]) or None
             else:
                 evaluation = session.evaluate(problem, candidate)
+            evaluation = session.examine_contract(problem, evaluation)
             judged[number] = verdict_of(with_own_names(evaluation, reference, candidates[number]))
             if json_path is None:
                 print_verification(judged[number], title=str(candidates[number]))

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimize.context import RunContext, reference_of
@@ -36,15 +38,21 @@ from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
 from cudal1_ci.records import (
     Candidate,
+    ContractCheck,
     Contradiction,
     Entry,
     Evaluation,
     Problem,
     Target,
+    TreeProgram,
 )
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 
+NUM_CONFIRMED = 2
+"""Screened candidates of a target that are confirmed: what is proposed, and what may be."""
+MOST_CONFIRMED = 4
+"""More are, where none of the first was a gain."""
 INTERRUPTED = "the run was interrupted"
 SPENT = "not reached: the budget was spent"
 FELL = "{reason}; what was verified before is kept, the rest was not tried"
@@ -154,6 +162,8 @@ class TargetSearch:
         self.rounds(first)
         if optimizer is not None:
             self.ask_the_model(optimizer)
+        self.confirm_best()
+        self.examine_winners()
         return None, hint
 
     def rounds(self, candidates: list[Candidate]) -> None:
@@ -180,6 +190,26 @@ class TargetSearch:
                 return False
             self.evaluate(candidate)
         return True
+
+    def examine_winners(self) -> None:
+        """Examine the contract of what would be proposed, until the best candidate breaks no line
+        of it. Texts of a task are not proposed to anyone who calls them otherwise."""
+        context, problem = self.context, self.problem
+        while (place := speedups.best(self.evaluations, problem.workloads)) is not None:
+            winner = self.evaluations[place]
+            if winner.contract is not None or not isinstance(problem.reference, TreeProgram):
+                return
+            try:
+                examined = context.session.examine_contract(problem, winner)
+            except WorkerError as error:
+                missing = ContractCheck(
+                    aspect="contract", result="not_tried", detail=f"the verifier failed: {error}"
+                )
+                examined = msgspec.structs.replace(winner, contract=(missing,))
+            if examined.contract is None:  # the settings leave it out
+                return
+            self.evaluations[place] = examined
+            context.keep(self.target, examined)
 
     def next_candidates(self) -> list[Candidate]:
         """Return what the strategies propose that was not tried in this run yet. A strategy that
@@ -235,7 +265,7 @@ class TargetSearch:
             return own
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
-        evaluation = known or context.session.evaluate(problem, candidate)
+        evaluation = known or context.session.screen(problem, candidate)
         if known is None:
             self.longest_s = max(self.longest_s, evaluation.elapsed_s or 0.0)
             if candidate.generation is not None:
@@ -246,6 +276,23 @@ class TargetSearch:
         self.found(evaluation)
         context.progress.candidate_judged(target, evaluation, known is not None)
         return evaluation
+
+    def confirm_best(self) -> None:
+        """Measure the best screened candidates in fresh processes, for only these are shown as
+        faster."""
+        context, workloads = self.context, self.problem.workloads
+        for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
+            has_gain = speedups.best(self.evaluations, workloads) is not None
+            most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
+            if number >= most or context.is_over():
+                return
+            screened = self.evaluations[index]
+            context.progress.candidate_started(self.target, screened.candidate)
+            evaluation = context.session.confirm(self.problem, screened.candidate)
+            context.keep(self.target, evaluation)
+            self.evaluations[index] = evaluation
+            self.own[:] = [evaluation if one is screened else one for one in self.own]
+            context.progress.candidate_judged(self.target, evaluation, False)
 
     def found(self, evaluation: Evaluation) -> None:
         """Keep an evaluation of this run."""

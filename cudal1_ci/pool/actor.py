@@ -87,9 +87,26 @@ class VerifierActor:
         first = next(iter(self.session.in_turn([self._built[one] for one in ids])))
         return encoded(ids.index(first.id))
 
+    def screen(self, problem: bytes, candidate: bytes) -> bytes:
+        return encoded(
+            self.session.screen(decoded(problem, Problem), decoded(candidate, Candidate))
+        )
+
+    def confirm(self, problem: bytes, candidate: bytes) -> bytes:
+        return encoded(
+            self.session.confirm(decoded(problem, Problem), decoded(candidate, Candidate))
+        )
+
     def evaluate(self, problem: bytes, candidate: bytes) -> bytes:
         return encoded(
             self.session.evaluate(decoded(problem, Problem), decoded(candidate, Candidate))
+        )
+
+    def examine_contract(self, problem: bytes, evaluation: bytes) -> bytes:
+        return encoded(
+            self.session.examine_contract(
+                decoded(problem, Problem), decoded(evaluation, Evaluation)
+            )
         )
 
     def profile(self, workload: bytes, is_candidate: bytes) -> bytes:
@@ -141,9 +158,21 @@ class RemoteVerifier:
             reply = self._ray.get(asked)
         return decoded(reply, int)
 
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        found: Evaluation = self._ask("screen", problem, candidate, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=candidate)
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        found: Evaluation = self._ask("confirm", problem, candidate, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=candidate)
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         found: Evaluation = self._ask("evaluate", problem, candidate, form=Evaluation)
         return msgspec.structs.replace(found, candidate=candidate)
+
+    def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        found: Evaluation = self._ask("examine_contract", problem, evaluation, form=Evaluation)
+        return msgspec.structs.replace(found, candidate=evaluation.candidate)
 
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         form = list[dict[str, Any]] | str

@@ -93,8 +93,17 @@ class LeasedVerifier:
         while (candidate := self._ask(lambda: next(several, None))) is not None:
             yield candidate
 
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.screen(problem, candidate))
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.confirm(problem, candidate))
+
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.evaluate(problem, candidate))
+
+    def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.examine_contract(problem, evaluation))
 
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         return self._ask(lambda: self.slot.verifier.profile(workload, is_candidate=is_candidate))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from cudal1_ci.records import OverlayFile, Problem, Program, TextProgram, TreeProgram, content_hash
+from cudal1_ci.records import OverlayFile, Program, TextProgram, TreeProgram, content_hash
 
 
 @functools.lru_cache(maxsize=4)
@@ -95,16 +95,6 @@ def file_of(program: TreeProgram) -> str | None:
         if (Path(program.root) / relative).is_file():
             return relative.as_posix()
     return None
-
-
-def with_text(problem: Problem, original: str, text: str) -> Program:
-    """Return the reference with its target's file replaced."""
-    program = problem.reference
-    if isinstance(program, TextProgram):
-        return TextProgram(source=text, entry=program.entry)
-    path = problem.target.path if problem.target else file_of(program)
-    assert path is not None
-    return with_file(program, path, original, text)
 
 
 def with_file(program: TreeProgram, path: str, original: str, text: str) -> TreeProgram:

@@ -39,11 +39,6 @@ def call_text(call: Call | Made) -> str:
     return f"({', '.join(_arguments(call.args, call.kwargs, MAX_DEPTH))})"
 
 
-def argument_text(spec: ArgumentSpec) -> str:
-    """Format one argument."""
-    return _text(spec, MAX_DEPTH)
-
-
 def _text(spec: ArgumentSpec, depth: int) -> str:
     if depth == 0:
         return "..."

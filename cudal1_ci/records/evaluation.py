@@ -38,6 +38,9 @@ Status = Literal[
 ]
 
 
+Phase = Literal["screened", "confirmed"]
+
+
 class Finding(Published, frozen=True, kw_only=True):
     """Something seen, with the rule's name: `values.mismatch`, `timing.reconciliation`."""
 
@@ -146,6 +149,9 @@ class Measurement(Published, frozen=True, kw_only=True):
     repetitions: tuple[Repetition, ...] = ()
     control: tuple[Repetition, ...] = ()
     """The reference against itself in the same session (A/A)."""
+    prior_spread: Positive | None = None
+    """What repetitions were expected to spread by before this measurement, for an interval that is
+    valid at every look (stats/sequential.py). None for a number of them that was fixed."""
     device: Device
 
     def __post_init__(self) -> None:
@@ -169,9 +175,13 @@ class ContractCheck(Published, frozen=True, kw_only=True):
     """
 
     aspect: Name
-    """`gradients`, `state_dict`, `autocast`, `other shapes`."""
-    result: Literal["held", "broken", "not_tried"]
+    """`gradients`, `layout of x: transposed`, `weight changed in place`."""
+    result: Literal["held", "broken", "not_applicable", "not_tried"]
+    """`not_applicable` is what the reference itself refuses."""
     detail: Text = ""
+    """What was tried, how it is broken, or why it is not tried."""
+    group: Name = ""
+    """`layouts`, `weights`, `side effects`."""
 
 
 class Evaluation(Published, frozen=True, kw_only=True):
@@ -185,8 +195,14 @@ class Evaluation(Published, frozen=True, kw_only=True):
     device: Device | None = None
     elapsed_s: NotNegative = 0.0
     contract: tuple[ContractCheck, ...] | None = None
-    phase: Literal["screened", "confirmed"] | None = None
-    """Whether its times are a first look or those that a proposal stands on."""
+    phase: Phase | None = None
+    """Whether its times are one repetition in processes that were kept, or as many as a claim needs
+    in fresh ones. None where another number of repetitions was asked for."""
+
+    @property
+    def broken(self) -> tuple[ContractCheck, ...]:
+        """Return the lines of the contract that the candidate breaks."""
+        return tuple(one for one in self.contract or () if one.result == "broken")
 
     @property
     def status(self) -> Status:

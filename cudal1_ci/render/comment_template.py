@@ -60,7 +60,7 @@ CHECKED_WORDS = Markdown(
     "original leaves them; weights that are loaded later are followed; timed by a clock in another "
     "process"
 )
-"""What a candidate that passed has passed (docs/judge.md)."""
+"""What a candidate that passed has passed (docs/verifier.md)."""
 URL = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+", re.ASCII)
 SHA = re.compile(r"[0-9a-f]{7,64}")
 NUM_SHA_DIGITS = 10

@@ -80,6 +80,8 @@ def obstacle(evaluation: Evaluation) -> str:
     fastest = decisive(evaluation.measurements)
     if fastest is None:
         return "unmeasured"
+    if evaluation.phase == "screened":
+        return "screened"
     low = _low_of(fastest)
     if low <= 1.0:
         return "unproven"
@@ -126,6 +128,7 @@ def _why(kind: str, fastest: Measurement) -> str:
             f"reference against itself (A/A) differs by up to {percent_text(spread)}"
         )
     return {
+        "screened": "screened in one repetition, not confirmed",
         "unproven": "not proven faster",
         "mixed": "not proposed: faster on one, slower on another",
         "ratio": "not proposed: the lower bound must be above "

@@ -324,12 +324,13 @@ def asked_text(use: ModelUse, num_open: int) -> str:
 
 
 def outcome_text(evaluation: Evaluation, reused: bool) -> str:
-    """Format `passed, 2.31x [2.20, 2.42] (base) on AMD EPYC 9B14, 1 thread`, or why it did not
-    pass.
+    """Format `passed, confirmed, 2.31x [2.20, 2.42] (base) on AMD EPYC 9B14, 1 thread`, or why it
+    did not pass.
     """
     verdict = evaluation.verdict
     text = STATUS_WORDS[verdict.status]
     if evaluation.measurements:
+        text += f", {evaluation.phase}" if evaluation.phase else ""
         text += f", {_speedups(evaluation)}"
     elif verdict.findings:
         text += f": {one_line(verdict.findings[0].message)}"

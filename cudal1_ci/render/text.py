@@ -20,6 +20,7 @@ from rich.text import Text
 from cudal1_ci.records import (
     ComparedWorkload,
     Comparison,
+    ContractCheck,
     Entry,
     Evaluation,
     Listing,
@@ -55,6 +56,8 @@ from cudal1_ci.render.wording import (
     ENDED_WORDS,
     KIND_WORDS,
     NOT_MEASURED,
+    contract_lines,
+    contract_text,
     count_text,
     device_text,
     error_long,
@@ -149,6 +152,18 @@ def print_verification(document: Evaluation, *, title: str, console: Console | N
         )
     if document.kernels:
         print_line(console, kernels_text(document.kernels), indent=2)
+    if document.contract is not None:
+        print_contract(document.contract, console)
+
+
+def print_contract(checks: Sequence[ContractCheck], console: Console) -> None:
+    """Print the lines of a contract, those that are broken first."""
+    is_broken = any(one.result == "broken" for one in checks)
+    style = "bold red" if is_broken else "bold"
+    print_line(console, f"Contract: {contract_text(checks)}", style, indent=2)
+    for line in contract_lines(checks):
+        style = "red" if line.startswith("broken") else "dim"
+        print_line(console, line, style, indent=4)
 
 
 def print_listing(document: Listing, console: Console) -> None:

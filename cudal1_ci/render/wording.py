@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from cudal1_ci.records import (
+    ContractCheck,
     Evaluation,
     Kernel,
     Measurement,
@@ -40,6 +41,8 @@ STATUS_WORDS = {
     "inconclusive": "inconclusive",
     "harness_error": "judge failed",
 }
+
+CONTRACT_WORDS = {"held": "held", "broken": "broken", "not_tried": "not tried"}
 
 ENDED_WORDS = {
     "budget": "Incomplete: the budget was spent before every target had its turn. "
@@ -289,9 +292,34 @@ def reason_text(reason: str | None) -> str:
     return one_line(lines[0]) if lines else "no reason was given"
 
 
-FILTERS: dict[str, Callable[..., str]] = {
+def contract_text(checks: Sequence[ContractCheck]) -> str:
+    """Format `31 held, 0 broken, 4 not tried`. What the reference refuses is no line of it."""
+    counts = {name: sum(one.result == name for one in checks) for name in CONTRACT_WORDS}
+    return ", ".join(f"{counts[name]} {word}" for name, word in CONTRACT_WORDS.items())
+
+
+def contract_lines(checks: Sequence[ContractCheck]) -> list[str]:
+    """Format the lines that a reader must know: broken ones, then those that were not tried, then
+    the aspects that were held in each group."""
+    said = [
+        f"{CONTRACT_WORDS[name]}: {one.aspect}" + (f" ({one.detail})" if one.detail else "")
+        for name in ("broken", "not_tried")
+        for one in checks
+        if one.result == name
+    ]
+    groups: dict[str, list[str]] = {}
+    for one in checks:
+        if one.result == "held":
+            groups.setdefault(one.group, []).append(one.aspect)
+    said += [f"held, {group}: {', '.join(names)}" for group, names in groups.items()]
+    return said
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
     "at_least": at_least_text,
     "call": call_text,
+    "contract": contract_text,
+    "contract_lines": contract_lines,
     "count": count_text,
     "device": device_text,
     "direction": direction,

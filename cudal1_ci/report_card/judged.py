@@ -16,6 +16,7 @@ from cudal1_ci.records import (
     Generation,
     Kernel,
     Measurement,
+    Phase,
     Status,
 )
 from cudal1_ci.records.record import Count, Name, NotNegative, Positive, Text
@@ -66,6 +67,7 @@ class EvaluationDocument(Document, frozen=True, kw_only=True):
     kernels: tuple[Kernel, ...] = ()
     device: Device | None = None
     elapsed_s: NotNegative = 0.0
+    phase: Phase | None = None
     candidate: CandidateDocument
     reused: bool = False
 
@@ -78,5 +80,5 @@ def judged_fields(evaluation: Evaluation) -> dict[str, Any]:
     """Return the fields of an `EvaluationDocument` that a verdict and its times have."""
     shown = verdict_of(evaluation)
     verdict = {name: getattr(shown.verdict, name) for name in shown.verdict.__struct_fields__}
-    names = ("measurements", "kernels", "device", "elapsed_s")
+    names = ("measurements", "kernels", "device", "elapsed_s", "phase")
     return verdict | {name: getattr(shown, name) for name in names}

@@ -73,11 +73,11 @@ def gains(task: TaskDocument, solvers: Sequence[str], policy: Policy) -> list[Wo
 
 
 def is_gain(one: Worth, policy: Policy) -> bool:
-    """Return whether a candidate would be proposed: on no workload slower beyond doubt, on at least
-    one faster by more than the floors and than the reference against itself. By the paper's rules:
-    above 1.
+    """Return whether a candidate would be proposed: not only screened, on no workload slower beyond
+    doubt, on at least one faster by more than the floors and than the reference against itself. By
+    the paper's rules: above 1.
     """
-    if one.trial is None:
+    if one.trial is None or one.trial.phase == "screened":
         return False
     if policy == "cuda-l1":
         return one.speedup > FILL

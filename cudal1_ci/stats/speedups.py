@@ -2,9 +2,9 @@
 
 Pure: raw paired times in, numbers out. Used three times: to order exemplars, to choose the best
 candidate, to reward a policy. The estimator: interleaved batches in random order, a log ratio for
-each repetition (fresh processes), and a t interval over them. Samples of one process share its
-memory layout, so an interval over samples would be too narrow; a bootstrap over five
-repetitions also covers less than it says, which is why it is a t interval here.
+each repetition (fresh processes), and an interval over them that holds at every look. Samples of
+one process share its memory layout, so an interval over samples would be too narrow; a bootstrap
+over five repetitions also covers less than it says.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from cudal1_ci.records import Evaluation, Measurement, Problem, Repetition, Workload
-from cudal1_ci.stats import student_t
+from cudal1_ci.stats import sequential, student_t
 
 LEVEL = 0.05
 MANY = 10**6
@@ -112,10 +112,17 @@ def error_of_rounds(repetition: Repetition, kind: Kind) -> float:
     return OF_MEDIAN * OF_DEVIATION * of_few * distance / math.sqrt(number)
 
 
-def interval(repetitions: Sequence[Repetition], kind: Kind) -> Interval | None:
-    """Return the mean over repetitions with its t interval; None without a repetition. A single one
-    shows no spread between repetitions: `REPETITION_SPREAD` replaces it, next to the spread of its
-    rounds.
+def interval(
+    repetitions: Sequence[Repetition],
+    kind: Kind,
+    prior_spread: float | None = None,
+    control: Sequence[Repetition] = (),
+) -> Interval | None:
+    """Return the mean over repetitions with its interval; None without a repetition.
+
+    A single one shows no spread between repetitions: `REPETITION_SPREAD` replaces it, next to the
+    spread of its rounds. With a `prior_spread` the interval of several is valid whenever one looks,
+    and the control's spread counts (sequential.py). Without one it is a t interval, for `LOOKS`.
     """
     ratios = [log_ratio(repetition, kind) for repetition in repetitions]
     if not ratios:
@@ -123,14 +130,18 @@ def interval(repetitions: Sequence[Repetition], kind: Kind) -> Interval | None:
     mean = statistics.fmean(ratios)
     if len(ratios) == 1:
         error = math.hypot(REPETITION_SPREAD[kind], error_of_rounds(repetitions[0], kind))
-        quantile = t_quantile(MANY)
+        half = t_quantile(MANY) * error
+    elif prior_spread is not None:
+        half = sequential.half_width(
+            ratios, [log_ratio(one, kind) for one in control], prior_spread
+        )
     else:
         error = statistics.stdev(ratios) / math.sqrt(len(ratios))
-        quantile = t_quantile(len(ratios) - 1)
+        half = t_quantile(len(ratios) - 1) * error
     return Interval(
         estimate=math.exp(mean),
-        low=math.exp(max(mean - quantile * error, -MOST_LOG)),
-        high=math.exp(min(mean + quantile * error, MOST_LOG)),
+        low=math.exp(max(mean - half, -MOST_LOG)),
+        high=math.exp(min(mean + half, MOST_LOG)),
     )
 
 
@@ -138,7 +149,9 @@ def speedup(measurement: Measurement) -> Interval | None:
     """Return how many times faster the candidate is than the baseline. The interval includes how
     far the reference against itself is from 1 in the same session.
     """
-    found, other = interval(measurement.repetitions, measurement.device.kind), control(measurement)
+    kind, prior = measurement.device.kind, measurement.prior_spread
+    found = interval(measurement.repetitions, kind, prior, measurement.control)
+    other = control(measurement)
     if found is None or other is None:
         return found
     middle, stray = math.log(found.estimate), math.log(other.estimate)
@@ -155,7 +168,7 @@ def control(measurement: Measurement) -> Interval | None:
     """Compare the reference with itself in the same session. The interval should hold 1; its width
     is the noise.
     """
-    return interval(measurement.control, measurement.device.kind)
+    return interval(measurement.control, measurement.device.kind, measurement.prior_spread)
 
 
 def control_spread(measurement: Measurement) -> float | None:
@@ -218,9 +231,10 @@ def is_hidden(measurement: Measurement) -> bool:
 
 
 def is_undecided(evaluation: Evaluation) -> bool:
-    """Return whether a less busy machine may find a gain where this one found none."""
+    """Return whether a less busy machine may find a gain where this one found none. A screening
+    is repeated by a confirmation only."""
     measured = evaluation.measurements
-    if any(is_slower(m) or is_gain(m) for m in measured):
+    if evaluation.phase == "screened" or any(is_slower(m) or is_gain(m) for m in measured):
         return False
     return any(map(is_hidden, measured))
 
@@ -262,8 +276,11 @@ def toward_one(ratio: float) -> float:
 
 def score(evaluation: Evaluation) -> float:
     """Return one number for ordering and reward: the geometric mean of the lower bounds over
-    workloads; 0 for what did not pass.
+    workloads, or of the estimates where it was only screened. The lower bounds of a screening are
+    all equally wide. 0 for what did not pass.
     """
+    if evaluation.phase == "screened":
+        return estimate(evaluation)
     lows = [one.low for one in speedups(evaluation)]
     return geometric_mean(lows) if lows else 0.0
 
@@ -296,22 +313,54 @@ def is_negligible(problem: Problem, min_share: float) -> bool:
 def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
     """Return the index of the best proposal; None where there is none.
 
-    A proposal passed, is slower on no workload and a gain on at least one. The best has the highest
-    mean lower bound, weighted by the share of the traced time where it is known.
+    A proposal passed, was not only screened, breaks no line of the contract where that was
+    examined, is slower on no workload and a gain on at least one. The best has the highest mean
+    lower bound, weighted by the share of the traced time where it is known.
     """
-    weights = {w.name: w.share for w in workloads if w.share}
-    ranked = []
-    for index, evaluation in enumerate(evaluations):
-        measured = evaluation.measurements
-        if evaluation.verdict.status != "passed" or not measured:
-            continue
-        if any(is_slower(m) for m in measured) or not any(is_gain(m) for m in measured):
-            continue
-        logs = [
-            (math.log(found.low), weights.get(m.workload, 1.0 if not weights else 1e-3))
-            for m in measured
-            if (found := speedup(m)) is not None
-        ]
-        total = sum(weight for _, weight in logs)
-        ranked.append((sum(value * weight for value, weight in logs) / total, -index))
+    ranked = [
+        (mean_log(evaluation, workloads, lambda found: found.low), -index)
+        for index, evaluation in enumerate(evaluations)
+        if evaluation.phase != "screened"
+        and not evaluation.broken
+        and is_slower_nowhere(evaluation)
+        and any(map(is_gain, evaluation.measurements))
+    ]
     return -max(ranked)[1] if ranked else None
+
+
+def promising(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> list[int]:
+    """Return the indices of screened candidates that a confirmation may show to be a gain, those
+    with the highest estimates first."""
+    ranked = [
+        (mean_log(evaluation, workloads, lambda found: found.estimate), -index)
+        for index, evaluation in enumerate(evaluations)
+        if evaluation.phase == "screened"
+        and is_slower_nowhere(evaluation)
+        and any(
+            clears_floors(found.estimate, m)
+            for m in evaluation.measurements
+            if (found := speedup(m)) is not None
+        )
+    ]
+    return [-index for _, index in sorted(ranked, reverse=True)]
+
+
+def is_slower_nowhere(evaluation: Evaluation) -> bool:
+    """Return whether a candidate passed, was measured, and is slower on no workload."""
+    measured = evaluation.measurements
+    is_measured = evaluation.verdict.status == "passed" and bool(measured)
+    return is_measured and not any(map(is_slower, measured))
+
+
+def mean_log(
+    evaluation: Evaluation, workloads: Sequence[Workload], of: Callable[[Interval], float]
+) -> float:
+    """Return the mean log of a number of each speedup, weighted by the workloads' shares of the
+    traced time where they are known."""
+    weights = {w.name: w.share for w in workloads if w.share}
+    logs = [
+        (math.log(of(found)), weights.get(m.workload, 1.0 if not weights else 1e-3))
+        for m in evaluation.measurements
+        if (found := speedup(m)) is not None
+    ]
+    return sum(value * weight for value, weight in logs) / sum(weight for _, weight in logs)

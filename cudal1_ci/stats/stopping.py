@@ -1,8 +1,8 @@
-"""Decide when to stop measuring. Pure; the estimate itself is score.py's.
+"""Decide when to stop measuring. Pure; the estimate itself is that of speedups.py.
 
-Repetitions are checked after 5, 8 and 12 of them. Measuring stops at the first check at which the
-interval is tight enough for its claim. Where a gain is wanted, it also stops once there is plainly
-none.
+Intervals are valid whenever one looks, so one looks after every repetition from the second on.
+Measuring stops once the interval is tight enough for its claim. Where a gain is wanted, it also
+stops once there is plainly none. A large effect ends after two repetitions.
 """
 
 from __future__ import annotations
@@ -12,40 +12,43 @@ from collections.abc import Sequence
 from typing import Literal
 
 from cudal1_ci.records import Repetition
-from cudal1_ci.stats.speedups import LOOKS, RELATIVE_FLOOR, Kind, interval
+from cudal1_ci.stats.speedups import RELATIVE_FLOOR, Kind, interval
 
-HOPELESS_LAUNCHES = 3
-"""Repetitions after which a candidate that is slower in all of them is measured no further."""
+FEWEST = 2
+MOST = 12
+"""Repetitions after which measuring stops, whatever is known."""
 HOPELESS_SPEEDUP = 0.9
 FUTILE_HALF_WIDTH = 0.05
 """An estimate below the floor of a gain rarely rises above it: at this width it is not pursued."""
-EFFECT_SHARE = 0.125
-"""An interval whose half width is an eighth of the log speedup says enough: 8x +- 30 %."""
+EFFECT_SHARE = 0.2
+"""An interval whose half width is a fifth of the log speedup says enough: 2x +- 15 %."""
 
 
 Settles = Literal["gain", "difference"]
 
 
 def is_settled(
-    repetitions: Sequence[Repetition], half_width: float, kind: Kind, settles: Settles = "gain"
+    repetitions: Sequence[Repetition],
+    control: Sequence[Repetition],
+    half_width: float,
+    kind: Kind,
+    prior_spread: float,
+    settles: Settles = "gain",
 ) -> bool:
     """Return whether more repetitions would not change the claim about a gain or a difference."""
-    found = interval(repetitions, kind)
-    if found is None:
-        return False
+    number = len(repetitions)
+    if number < FEWEST or number >= MOST:
+        return number >= MOST
+    found = interval(repetitions, kind, prior_spread, control)
+    assert found is not None
     half = math.log(found.high / found.low) / 2
     effect = abs(math.log(found.estimate))
     is_tight = half <= max(half_width, effect * EFFECT_SHARE)
     if settles == "difference":
-        return (len(repetitions) in LOOKS and is_tight) or len(repetitions) >= LOOKS[-1]
-    is_slower = found.estimate < HOPELESS_SPEEDUP and found.high < 1
-    if len(repetitions) >= HOPELESS_LAUNCHES and is_slower:
-        return True
-    if len(repetitions) not in LOOKS:
-        return len(repetitions) >= LOOKS[-1]
+        return is_tight
     return (
         is_tight
         or found.high < 1 + RELATIVE_FLOOR
+        or (found.estimate < HOPELESS_SPEEDUP and found.high < 1)
         or (found.estimate < 1 + RELATIVE_FLOOR and half <= FUTILE_HALF_WIDTH)
-        or len(repetitions) >= LOOKS[-1]
     )

@@ -10,7 +10,7 @@ from cudal1_ci.records import Record, content_hash
 from cudal1_ci.records.validation import at_least, positive
 from cudal1_ci.stats.stopping import Settles
 
-PROTOCOL = 20
+PROTOCOL = 21
 """Version of the verifier and the static rules. It is raised when a verdict or a time may
 change, so that earlier evaluations are not reused."""
 
@@ -84,6 +84,9 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     explains. `tf32`: what TF32 loses. `kernelbench`: what KernelBench's old tolerance of 1e-2
     does not see. A report names what is right only by such an allowance
     (sandboxed/verifier/precision.py)."""
+    contract_s: float = 10.0
+    """Seconds in which a candidate is used in ways that its workload does not show, after as many
+    for the reference, once; 0 leaves that out. Lines that there is no time for are not tried."""
     memory_bytes: int | None = None
     """Device memory for a trial's tensors; None is four fifths of the free memory. On a GPU that
     several verifiers share, each has its share. While a verifier times, it may use what the
@@ -94,6 +97,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
         at_least(self, "trial", 1, "num_launches")
         durations = ("load_s", "call_s", "batch_us", "launch_s", "measure_s")
         positive(self, "trial", *durations, "half_width")
+        at_least(self, "trial", 0, "contract_s")
 
     @property
     def keeps(self) -> bool:

@@ -30,8 +30,8 @@ def is_jump(evaluation: Evaluation, best: float) -> bool:
 
 def confirmed(session: Judge, problem: Problem, first: Evaluation) -> Evaluation:
     """Measure a candidate again and return the first evaluation, or what the second makes of it. A
-    second verdict other than passed replaces the first. The result is `inconclusive` when the two
-    speedups differ.
+    second verdict other than passed replaces the first, and a screening is replaced in any case.
+    The result is `inconclusive` when the two speedups differ.
 
     Raises:
         WorkerError: The verifier could not be started or died.
@@ -41,7 +41,7 @@ def confirmed(session: Judge, problem: Problem, first: Evaluation) -> Evaluation
         return again
     one, other = estimates(first), estimates(again)
     if agree(one, other) or all_overlap(intervals(first), intervals(again)):
-        return first
+        return again if first.phase == "screened" else first
     times = ", ".join(f"{a:.2f}x and {b:.2f}x" for a, b in zip(one, other, strict=False))
     message = f"measured twice it is {times} as fast: more than {AGREEMENT:.0%} apart"
     finding = Finding(rule=UNCONFIRMED, message=message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -30,15 +30,15 @@ from cudal1_ci.sandboxed.wire.verifier import (
     Times,
 )
 from cudal1_ci.stats import speedups
-from cudal1_ci.stats.stopping import is_settled
+from cudal1_ci.stats.stopping import FEWEST, MOST, is_settled
 from cudal1_ci.verification.conditions import Conditions, Gpu, disturbance, has_another_clock
 from cudal1_ci.verification.config import TrialConfig
 from cudal1_ci.verification.crossing import verdict_of
+from cudal1_ci.verification.spread_memory import SpreadMemory
 
 R = TypeVar("R", bound=Reply)
 RepetitionReply = Repeated | Convicted | Interrupted | LeftOut
 
-FEWEST_LAUNCHES = 3
 MOST_DISTURBED = 6
 """Most repetitions made again because of other work on the GPU."""
 MOST_INTERRUPTED = 3
@@ -57,9 +57,9 @@ PLAIN_EFFECT = math.log(1.25)
 MOST_ERROR = 0.03
 """Most error of the log ratio of a single repetition, estimated from its rounds. Above it there
 are more rounds. A smaller error would not matter next to the known spread of repetitions."""
-MOST_AHEAD = {"cpu": 1, "cuda": speedups.LOOKS[-1]}
+MOST_AHEAD = {"cpu": 1, "cuda": 2}
 """Most repetitions whose processes are started together. On a CPU they would wait for the same
-cores."""
+cores; on a GPU more might not be needed."""
 DISMISS_S = 60.0
 DISTURBED = "timing.disturbed"
 NOISY = 0.5
@@ -85,6 +85,8 @@ class Seat:
     gpu: Gpu | None = None
     pid: int | None = None
     """Process ID of the verifier. Its descendants are no foreign processes on the GPU."""
+    spreads: SpreadMemory = field(default_factory=lambda: SpreadMemory(None))
+    """What controls showed before on this device."""
 
 
 def measure(
@@ -112,8 +114,9 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     after: list[Conditions] = []
     disturbances: list[Verdict] = []
     suspicions: list[Verdict] = []
-    spent_s = 0.0
-    while not is_over(launches, control, len(suspicions), spent_s, config, seat.device.kind):
+    spent_s, prior_spread = 0.0, None
+    kind = seat.device.kind
+    while not is_over(launches, control, len(suspicions), spent_s, config, kind, prior_spread):
         started_s = time.monotonic()
         clock = clock_of(seat, config, launches)
         request = Repeat(workload=workload.name, clock=clock)
@@ -140,10 +143,17 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
         # Where memory is short, the control has a reference of its own.
         its_reference_us = times.control_reference_us or times.reference_us
         control.append(repetition_of(times, its_reference_us, times.control_us))
+        if prior_spread is None and config.num_launches is None:
+            call_us = speedups.typical_us(times.reference_us)
+            prior_spread = seat.spreads.spread(kind, seat.device.key, call_us)
+    if prior_spread is not None:
+        ratios = [speedups.log_ratio(one, kind) for one in control]
+        seat.spreads.note(seat.device.key, speedups.typical_us(launches[0].reference_us), ratios)
     measurement = Measurement(
         workload=workload.name,
         repetitions=tuple(launches),
         control=tuple(control),
+        prior_spread=prior_spread,
         device=under(seat.device, after),
     )
     return noise(measurement) or measurement
@@ -156,14 +166,17 @@ def is_over(
     spent_s: float,
     config: TrialConfig,
     kind: speedups.Kind,
+    prior_spread: float | None,
 ) -> bool:
     """Return whether no further repetition is made: enough is known, or the time is spent. A
     candidate that half of the repetitions or more suspect is first cleared or accused."""
     if 2 * num_suspicions >= len(launches):
         return False
-    # The spread of two repetitions is useless: their t quantile is 38.
-    is_late = len(launches) >= FEWEST_LAUNCHES and spent_s > config.measure_s
-    return is_late or is_enough(launches, control, config, kind)
+    if len(launches) >= FEWEST and spent_s > config.measure_s:
+        return True
+    if config.num_launches is not None:
+        return len(launches) >= config.num_launches
+    return prior_spread is not None and is_enough(launches, control, config, kind, prior_spread)
 
 
 def is_enough(
@@ -171,22 +184,21 @@ def is_enough(
     control: Sequence[Repetition],
     config: TrialConfig,
     kind: speedups.Kind,
+    prior_spread: float,
 ) -> bool:
     """Return whether there are enough repetitions. A disturbed one makes the control deviate,
-    and further ones show whether the machine is too busy. Only the control decides that, so that
-    a claimed speed never decides when to stop."""
-    if config.num_launches is not None:
-        return len(launches) >= config.num_launches
-    if not is_settled(launches, config.half_width, kind, config.settles):
+    and further ones show whether the machine is too busy."""
+    if not is_settled(launches, control, config.half_width, kind, prior_spread, config.settles):
         return False
-    return len(launches) >= speedups.LOOKS[-1] or (stray(control, kind) or 0.0) <= NOISY
+    return len(launches) >= MOST or (stray(control, kind, prior_spread) or 0.0) <= NOISY
 
 
 def num_ahead(config: TrialConfig, kind: str, num_launches: int) -> int:
-    """Return how many repetitions are certain to come before the next decision to stop."""
-    ends = speedups.LOOKS if config.num_launches is None else (config.num_launches,)
-    later = [end for end in ends if end > num_launches]
-    return min(MOST_AHEAD[kind], later[0] - num_launches) if later else 1
+    """Return how many repetitions are started together. The first two are certain to come, and all
+    of a fixed number are."""
+    left = max(1, (config.num_launches or MOST) - num_launches)
+    is_fixed = config.num_launches is not None and kind != "cpu"
+    return left if is_fixed else min(left, MOST_AHEAD[kind])
 
 
 def num_rounds(config: TrialConfig, launches: Sequence[Repetition], kind: speedups.Kind) -> int:
@@ -259,7 +271,7 @@ def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
 def noise(measurement: Measurement) -> Verdict | None:
     """Return the verdict on a measurement that is too noisy, or None. It is also too noisy where
     the control deviates by more than the difference that the candidate seems to make."""
-    found = stray(measurement.control, measurement.device.kind)
+    found = stray(measurement.control, measurement.device.kind, measurement.prior_spread)
     if found is None:
         return None
     claim = claim_of(measurement)
@@ -288,15 +300,16 @@ def claim_of(measurement: Measurement) -> float | None:
     return claim if claim > speedups.RELATIVE_FLOOR else None
 
 
-def stray(control: Sequence[Repetition], kind: speedups.Kind) -> float | None:
-    """Return how far the reference against itself is from 1; None where there is no control. An
-    interval over three repetitions is always wide. With so few, as for a candidate that is
-    clearly slower, the worst one counts."""
-    if len(control) < speedups.LOOKS[0]:
+def stray(
+    control: Sequence[Repetition], kind: speedups.Kind, prior_spread: float | None
+) -> float | None:
+    """Return how far the reference against itself is from 1; None where there is no control. The
+    interval of so few that their number was fixed is too wide to say so: the worst one counts."""
+    if prior_spread is None and len(control) < speedups.LOOKS[0]:
         return max(
             (math.expm1(abs(speedups.log_ratio(one, kind))) for one in control), default=None
         )
-    return speedups.distance_from_one(speedups.interval(control, kind))
+    return speedups.distance_from_one(speedups.interval(control, kind, prior_spread))
 
 
 def under(device: Device, conditions: Sequence[Conditions]) -> Device:

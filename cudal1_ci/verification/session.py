@@ -22,12 +22,14 @@ from cudal1_ci.processes import Executor, Local, Worker
 from cudal1_ci.processes.lock import shared
 from cudal1_ci.records import (
     Candidate,
+    ContractCheck,
     Demand,
     Device,
     Evaluation,
     Finding,
     Kernel,
     Measurement,
+    Phase,
     Problem,
     Program,
     Status,
@@ -42,6 +44,7 @@ from cudal1_ci.sandboxed.wire.verifier import (
     Counted,
     Describe,
     Examine,
+    ExamineContract,
     Failed,
     InTurn,
     LeftOut,
@@ -56,9 +59,18 @@ from cudal1_ci.verification.crossing import problem_on_wire, program_on_wire, re
 from cudal1_ci.verification.kernels import finding_on, kernels_of, own_names
 from cudal1_ci.verification.prebuild import Ahead, compiles, site_for, store_of
 from cudal1_ci.verification.repetitions import Seat, measure
-from cudal1_ci.verification.static_rules import convictions, screen
+from cudal1_ci.verification.same_program import is_same_program
+from cudal1_ci.verification.spread_memory import SpreadMemory
+from cudal1_ci.verification.static_rules import convictions
+from cudal1_ci.verification.static_rules import screen as read_text
 
 R = TypeVar("R", bound=Reply)
+SPREADS = "spreads.json"
+"""What controls showed, next to the folder of builds."""
+SAME = Finding(
+    rule="timing.same_program",
+    message="its statements are the reference's, so it cannot be faster: it was not timed",
+)
 GPU_EXHAUSTED = re.compile(
     r"\bCUDA\b.{0,24}\bout of memory|\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED", re.DOTALL
 )
@@ -100,6 +112,7 @@ class Session:
         self.cores = cores
         self.recalls = recalls
         self.builds = builds or BuildsConfig()
+        self.spreads = SpreadMemory(self.builds.place().parent / SPREADS)
         if not self.executor.has_disk:
             self.builds = msgspec.structs.replace(self.builds, keep=False)
         self._ahead = Ahead(
@@ -187,7 +200,7 @@ class Session:
             precision=self.config.precision,
             store=store_of(self.builds),
             key=problem.id if self.config.keeps and self.recalls else None,
-            keeps=self.config.keeps and self.cores is None,
+            keeps=self.config.num_launches in (None, 1) and self.cores is None,
             cores=None if self.cores is None else tuple(self.cores),
         )
         # A reference is loaded four times, and its variations may each fail once.
@@ -210,7 +223,7 @@ class Session:
             for candidate in candidates
             if compiles(candidate.program)
             and candidate.program != problem.reference
-            and not convictions(screen(candidate.program, problem.reference))
+            and not convictions(read_text(candidate.program, problem.reference))
         ]
         device = self.device()
         site = site_for(
@@ -230,27 +243,71 @@ class Session:
         building."""
         return self._ahead.in_turn(candidates, is_over)
 
-    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
-        """Verify a candidate and, when it passed, measure it.
+    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        """Verify a candidate and, when it passed, time it once with processes that are kept. Its
+        interval is wide. The same text as the reference's is not timed. Where the number of
+        repetitions is configured, do what `evaluate` does.
 
         Raises:
             WorkerError: The verifier could not be started or died.
             ValueError: The session has `cores`, and does not time.
         """
+        if self.config.num_launches is not None:
+            return self.evaluate(problem, candidate)
+        config = msgspec.structs.replace(self.config, num_launches=1)
+        found = is_same_program(candidate.program, problem.reference)
+        return self._evaluated(problem, candidate, config, "screened", times=not found)
+
+    def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        """Verify a candidate and, when it passed, measure it in fresh processes.
+
+        Raises:
+            WorkerError: The verifier could not be started or died.
+            ValueError: The session has `cores`, and does not time.
+        """
+        phase: Phase | None = "confirmed" if self.config.num_launches is None else None
+        return self._evaluated(problem, candidate, self.config, phase)
+
+    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+        """Measure a screened candidate in fresh processes. The examination that it passed stands,
+        while the problem is the last one: each output of a timed call is compared again.
+
+        Raises:
+            WorkerError: The verifier could not be started or died.
+            ValueError: The session has `cores`, and does not time.
+        """
+        phase: Phase | None = "confirmed" if self.config.num_launches is None else None
+        return self._evaluated(problem, candidate, self.config, phase, may_recall=True)
+
+    def _evaluated(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        config: TrialConfig,
+        phase: Phase | None,
+        *,
+        times: bool = True,
+        may_recall: bool = False,
+    ) -> Evaluation:
+        """Return what a candidate is worth by a number of repetitions that `config` says."""
         if self.cores is not None:
             raise ValueError("expected a session without `cores`: one with them does not time")
         started_s = time.monotonic()
         measurements: tuple[Measurement, ...] = ()
-        seen = screen(candidate.program, problem.reference)
-        verdict = self._judged(problem, candidate, seen)
-        if verdict.status == "passed":
-            goes_on = self.config.keeps and self._needs_evidence(problem, candidate.program)
-            verdict, measurements = self._measure(problem.workloads, verdict, goes_on)
+        seen = read_text(candidate.program, problem.reference)
+        keeps = config.keeps and times
+        verdict = self._judged(problem, candidate, seen, keeps=keeps, may_recall=may_recall)
+        # What is only screened is no claim, and is profiled where the verdict needs it.
+        shows = phase != "screened" or self._is_kernel_required(problem)
+        if verdict.status == "passed" and times:
+            goes_on = shows and config.keeps and self._needs_evidence(problem, candidate.program)
+            verdict, measurements = self._measure(config, problem.workloads, verdict, goes_on)
         kernels: tuple[Kernel, ...] = ()
-        if verdict.status == "passed":
+        if verdict.status == "passed" and shows:
             verdict, kernels = self._evidence(problem, candidate, verdict)
             measurements = measurements if verdict.status == "passed" else ()
-        verdict = msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
+        findings = (*verdict.findings, *seen, *(() if times else (SAME,)))
+        verdict = msgspec.structs.replace(verdict, findings=findings)
         return Evaluation(
             candidate=candidate,
             verdict=verdict,
@@ -258,6 +315,7 @@ class Session:
             kernels=kernels,
             device=self.device(),
             elapsed_s=time.monotonic() - started_s,
+            phase=phase,
         )
 
     def examine(self, problem: Problem, candidate: Candidate) -> Verdict:
@@ -267,41 +325,85 @@ class Session:
         Raises:
             WorkerError: The verifier could not be started or died.
         """
-        seen = screen(candidate.program, problem.reference)
-        verdict = self._judged(problem, candidate, seen)
+        seen = read_text(candidate.program, problem.reference)
+        verdict = self._judged(problem, candidate, seen, keeps=self.config.keeps)
         return msgspec.structs.replace(verdict, findings=(*verdict.findings, *seen))
 
-    def _judged(self, problem: Problem, candidate: Candidate, seen: Sequence[Finding]) -> Verdict:
+    def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
+        """Return the evaluation of a candidate that passed, with the lines of its contract. Others
+        stay as they are.
+
+        Raises:
+            WorkerError: The verifier could not be started or died.
+        """
+        budget_s = self.config.contract_s
+        if not budget_s or evaluation.verdict.status != "passed":
+            return evaluation
+        started_s = time.monotonic()
+        if self.check(problem).status != "passed":
+            return evaluation
+        program = program_on_wire(evaluation.candidate.program)
+        request = ExamineContract(program=program, budget_s=budget_s)
+        reply = self._ask_beside(request, 4 * (self.config.load_s + self.config.call_s))
+        if isinstance(reply, Failed):
+            missing = ContractCheck(aspect="contract", result="not_tried", detail=reply.why)
+            return msgspec.structs.replace(evaluation, contract=(missing,))
+        verdict = evaluation.verdict
+        found = tuple(record(one, Finding) for one in reply.findings)
+        return msgspec.structs.replace(
+            evaluation,
+            verdict=msgspec.structs.replace(verdict, findings=(*verdict.findings, *found)),
+            contract=tuple(record(one, ContractCheck) for one in reply.lines),
+            elapsed_s=evaluation.elapsed_s + time.monotonic() - started_s,
+        )
+
+    def _judged(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        seen: Sequence[Finding],
+        *,
+        keeps: bool,
+        may_recall: bool = False,
+    ) -> Verdict:
         """Return what is wrong with the reference, the text or its results. The static rules'
-        findings on the text are `seen`; they are not part of the verdict."""
+        findings on the text are `seen`; they are not part of the verdict. The process `keeps` until
+        it is timed."""
         verdict = self.check(problem)
         if verdict.status != "passed":
             return verdict
         if convictions(seen):
             return Verdict(status="reward_hack")  # the text has only one meaning: not run
         return self._ahead.settle(candidate) or self._beside_others(
-            self._examine(problem, candidate)
+            self._examine(problem, candidate, keeps=keeps, may_recall=may_recall)
         )
 
-    def _examine(self, problem: Problem, candidate: Candidate) -> Verdict:
+    def _examine(
+        self, problem: Problem, candidate: Candidate, *, keeps: bool, may_recall: bool
+    ) -> Verdict:
         """Verify that a candidate computes the same."""
-        looks = not self.config.keeps and self._needs_evidence(problem, candidate.program)
+        looks = not keeps and self._needs_evidence(problem, candidate.program)
         request = Examine(
             program=program_on_wire(candidate.program),
-            keeps=self.config.keeps,
+            keeps=keeps,
+            may_recall=may_recall,
             profiled=problem.workloads[0].name if looks else None,
         )
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
         return verdict_of(self._ask_beside(request, timeout_s).verdict)
 
     def _measure(
-        self, workloads: tuple[Workload, ...], verdict: Verdict, goes_on: bool
+        self,
+        config: TrialConfig,
+        workloads: tuple[Workload, ...],
+        verdict: Verdict,
+        goes_on: bool,
     ) -> tuple[Verdict, tuple[Measurement, ...]]:
         """Return measurements of all workloads, or the verdict that timing led to. With
         `goes_on` the timed candidate is examined further afterwards."""
         measurements = []
         for workload in workloads:
-            found = measure(self._seat(), self.config, workload, goes_on=goes_on)
+            found = measure(self._seat(), config, workload, goes_on=goes_on)
             if isinstance(found, Verdict):
                 return self._beside_others(found), ()
             if found is not None:
@@ -311,7 +413,7 @@ class Session:
     def _seat(self) -> Seat:
         device = self.device()
         pid = None if self._worker is None else self._worker.pid
-        return Seat(self._ask, device, self._lock(), self._gpu, pid)
+        return Seat(self._ask, device, self._lock(), self._gpu, pid, self.spreads)
 
     def _lock(self) -> str:
         """Return the name of the device among all processes of the machine."""

@@ -73,6 +73,7 @@ def verify(
         executor=executor,
     ) as session:
         evaluation = session.evaluate(problem, candidate_of(problem, Path(candidate)))
+        evaluation = session.examine_contract(problem, evaluation)
     return with_own_names(evaluation, Path(reference), Path(candidate))
 
 

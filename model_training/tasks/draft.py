@@ -53,10 +53,6 @@ class Scale:
     """Iterations of a loop in Python."""
 
 
-TINY = Scale(min_elements=2**8, max_elements=2**11, max_loop=4)
-"""For tests: milliseconds on a CPU."""
-
-
 @dataclass
 class Draft:
     """Hold a program while it is written. `dims` are the names of the sizes of `x` as it is now."""

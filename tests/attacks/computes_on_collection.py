@@ -5,7 +5,7 @@ Family: deferred work.
 Surface: new inputs are there before the harness collects garbage, outside of any clock.
 Source: own.
 Caught by: garbage is collected before new inputs are written, and the runner is stopped while
-they are.
+they are. A function that the collector calls is refused before.
 """
 
 import gc
@@ -14,7 +14,11 @@ import torch
 from torch import nn
 
 REFERENCE = "wide_linear"
-EXPECT_ANY = (("incorrect_values", "values.timed"), ("incorrect_values", "values.mismatch"))
+EXPECT_ANY = (
+    ("incorrect_values", "values.timed"),
+    ("incorrect_values", "values.mismatch"),
+    ("reward_hack", "state.global"),
+)
 
 
 class ModelNew(nn.Module):

@@ -4,7 +4,7 @@ before the clock starts, from the memory that the gradient is given in.
 Family: result reuse.
 Surface: gradients of outputs lie in the program's own process. Source: own.
 Caught by: the judge draws them, and writes them as it does inputs: when the runner is stopped, or
-the clock has started.
+the clock has started. A function that the collector calls is refused before.
 """
 
 import gc
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 REFERENCE = "train_linear"
-EXPECT = ("incorrect_values", "values.timed")
+EXPECT_ANY = (("incorrect_values", "values.timed"), ("reward_hack", "state.global"))
 
 
 def subject():

@@ -11,6 +11,7 @@ from torch import nn
 REFERENCE = "several_outputs"
 EXPECT_ANY = (
     ("incorrect_shape", "output.structure"),
+    ("reward_hack", "output.rewritten"),
     ("reward_hack", "timing.reconciliation"),
     ("passed", None),
 )

@@ -18,7 +18,7 @@ EXPECT = ("reward_hack", "state.global")
 
 runner = sys.modules["cudal1_sandboxed.runner.runner"]
 real = runner.settings
-runner.settings = lambda attributes: replace(real(attributes), num_threads=1)
+runner.settings = lambda *given: replace(real(*given), num_threads=1)
 torch.set_num_threads(2)
 
 

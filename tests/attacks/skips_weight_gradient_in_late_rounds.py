@@ -3,7 +3,8 @@ the garbage collections between them.
 
 Family: phase detection.
 Surface: gradients of parameters after a timed batch. Source: own.
-Caught by: they are compared after rounds that nobody knows, and after the last.
+Caught by: they are compared after rounds that nobody knows, and after the last. A function that
+the collector calls is refused before.
 """
 
 import gc
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 REFERENCE = "train_mlp"
-EXPECT = ("incorrect_values", "state.timed")
+EXPECT_ANY = (("incorrect_values", "state.timed"), ("reward_hack", "state.global"))
 
 
 class ModelNew(nn.Module):

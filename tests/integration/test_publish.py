@@ -692,4 +692,5 @@ def test_an_environment_that_is_not_of_a_workflow_is_refused(workflow, tmp_path,
 
 def test_the_rest_of_the_tool_does_without_pygithub():
     code = "import sys, cudal1_ci.cli; sys.exit('github' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], timeout=60, check=False)
+    assert done.returncode == 0

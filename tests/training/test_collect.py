@@ -15,13 +15,13 @@ from cudal1_ci.records.archive import Archive
 from model_training.collect import EXAMPLES, CollectConfig, collect
 from model_training.examples import CollectionConfig, read_examples
 from model_training.run import METRICS, Stopped
-from model_training.tasks.draft import TINY
 from model_training.tasks.generate import generate
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to
 from model_training.toy.judge import measured
 from model_training.variants import HandMade
 from model_training.variants.rules import AROUND
 from tests.replay_server import Good, replay_server
+from tests.training.tiny import TINY
 from tests.training.toy_stages import TASKS, opened, scorer
 
 BY_NAME = {one.name: one for one in PROGRAMS}

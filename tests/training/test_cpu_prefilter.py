@@ -17,9 +17,9 @@ from model_training.environment import EnvironmentConfig
 from model_training.judges import JudgeConfig, opened_prefilters, spare_cores
 from model_training.run import Stopped
 from model_training.scoring import Scorer
-from model_training.tasks.draft import TINY
 from model_training.tasks.generate import generate
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to, tasks
+from tests.training.tiny import TINY
 
 BY_NAME = {one.name: one for one in PROGRAMS}
 TASKS = tasks()

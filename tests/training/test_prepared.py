@@ -7,11 +7,11 @@ import pytest
 
 from cudal1_ci.errors import ConfigError
 from model_training.tasks import prepared as module
-from model_training.tasks.draft import TINY
 from model_training.tasks.prepared import TaskSourceConfig, prepared, probed
 from model_training.tasks.record import Task
 from model_training.tasks.splits import TasksConfig
 from model_training.toy import tasks
+from tests.training.tiny import TINY
 
 CONFIG = TaskSourceConfig(
     generated=TasksConfig(num_training=4, num_evaluated=3, scale=TINY), probe_device="cpu"

@@ -18,9 +18,9 @@ from model_training.environment import EnvironmentConfig
 from model_training.prompt_stream import Stream, StreamConfig
 from model_training.run import Stopped
 from model_training.scoring import MAX_DEATHS, Scorer
-from model_training.tasks.draft import TINY
 from model_training.tasks.generate import generate
 from model_training.toy import DEVICE, PROGRAMS, ToyJudge, answer_to, tasks
+from tests.training.tiny import TINY
 
 BY_NAME = {one.name: one for one in PROGRAMS}
 TASKS = tasks()

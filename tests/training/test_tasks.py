@@ -14,13 +14,13 @@ import pytest
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Call, Made
 from model_training.tasks.contamination import hits, refuse_contamination
-from model_training.tasks.draft import TINY
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.fingerprint import fingerprints, form, jaccard
 from model_training.tasks.generate import distinct, generate
 from model_training.tasks.kernelbench import kernelbench
 from model_training.tasks.record import Task
 from model_training.tasks.splits import TasksConfig, split
+from tests.training.tiny import TINY
 
 TEXT = '''
 import torch

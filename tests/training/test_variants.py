@@ -14,7 +14,7 @@ from cudal1_ci.records import Evaluation, Exemplar, TextProgram, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.verification.static_rules import convictions, screen
 from model_training.examples import CollectionConfig, examples_of, judged
-from model_training.tasks.draft import TINY, Scale
+from model_training.tasks.draft import Scale
 from model_training.tasks.families import FAMILIES
 from model_training.tasks.generate import distinct, generate
 from model_training.tasks.record import Task
@@ -25,6 +25,7 @@ from model_training.variants.rules import AROUND, RULES
 from model_training.variants.source import Program, Statement
 from tests.fakes import CPU
 from tests.training.equality import built, called
+from tests.training.tiny import TINY
 from tests.unit.stats.test_regression import measured
 
 NUM_SEEDS = 8

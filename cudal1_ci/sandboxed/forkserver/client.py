@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -34,7 +35,7 @@ from ..wire.template import (
     Warm,
 )
 from ..wire.verifier import Store
-from .handles import Process, RunnerHandle
+from .handles import Process, RunnerHandle, process_id
 from .spare_runners import Spares
 
 R = TypeVar("R")
@@ -217,7 +218,11 @@ class Template:
                 reply, pidfds = source.ask(request, TEMPLATE_START_S, [theirs.fileno()])
             if isinstance(reply, NotForked):
                 raise SandboxError(reply.why)
-            process = Process(reply.number, pidfds[0])
+            keeper = None
+            for keeper_fd in pidfds[1:]:
+                keeper = process_id(keeper_fd)
+                os.close(keeper_fd)
+            process = Process(reply.number, pidfds[0], keeper)
             stack.pop_all()
         return process, Channel(ours)
 

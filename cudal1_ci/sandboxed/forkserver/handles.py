@@ -86,13 +86,14 @@ class Unread(Generic[R]):
 class Process:
     """A runner's process, by a descriptor that never refers to another process."""
 
-    def __init__(self, number: int, pidfd: int):
+    def __init__(self, number: int, pidfd: int, keeper: int | None = None):
         self.number = number
         """The number by which its source knows it."""
         self.pidfd = pidfd
-        words = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split()
-        self.group = int(words[words.index("Pid:") + 1])
+        self.group = process_id(pidfd)
         """Its process ID and process group here; 0 or less when it cannot be seen here."""
+        self.keeper = keeper
+        """Process ID here of the first process of its namespace, where it has one."""
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its process group, which its children cannot leave. The ID is not
@@ -127,6 +128,12 @@ class Process:
             self.pidfd = -1
 
 
+def process_id(pidfd: int) -> int:
+    """Return the process ID here of a descriptor's process."""
+    words = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split()
+    return int(words[words.index("Pid:") + 1])
+
+
 class RunnerHandle:
     """The requests that a verifier can send to one runner."""
 
@@ -149,7 +156,7 @@ class RunnerHandle:
         self.channel: Channel | None = None
         self.process: Process | None = None
         self.ended = False
-        self.facts = Loaded(state=(), imported=())
+        self.facts = Loaded(state=(), imported=(), inexact=())
         self.segments: dict[str, AnySegment] = {}
         self.outgrown: dict[str, list[AnySegment]] = {}
         self.shared: list[tuple[Map | SettleIn, list[int]]] = []
@@ -157,6 +164,10 @@ class RunnerHandle:
         started."""
         self.last_words = ""
         self.is_paused = False
+        self.is_still = False
+        """Whether all of it was seen to have stopped since (timing/quiescence.py),"""
+        self.num_restless = 0
+        """and how often something ran on."""
         self.spin_s = 0.0
         """Seconds of busy waiting for its answer,"""
         self.doze_s = 0.0
@@ -351,12 +362,12 @@ class RunnerHandle:
 
     def pause(self) -> None:
         """Stop all of its threads and children. A stopped runner cannot work ahead of time."""
-        self.is_paused = True
+        self.is_paused, self.is_still = True, False
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Resume it."""
-        self.is_paused = False
+        self.is_paused = self.is_still = False
         self.signal(signal.SIGCONT)
 
     def has_stopped(self) -> bool:

@@ -104,7 +104,8 @@ def serve(
                 reply = fork_runner(channel, fds[0], request, granted, nursery, runners)
                 # A descriptor of a process is the same in all PID namespaces, its number is not.
                 pidfds = [os.pidfd_open(reply.number)] if isinstance(reply, ForkedRunner) else []
-                channel.send(reply, pidfds)
+                keeper = runners[reply.number].keeper if isinstance(reply, ForkedRunner) else None
+                channel.send(reply, pidfds + ([] if keeper is None else [keeper]))
                 for pidfd in pidfds:
                     os.close(pidfd)
             case Branch():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -17,6 +18,9 @@ import torch
 
 from ..wire.tensors import Slot
 
+NOT_PLAIN = re.compile(r"q|bits|float4|u?int[1-7]$")
+"""Names of dtypes in which a tensor that the verifier makes would end its process, or cannot be
+compared: quantized ones, and those of less than a byte."""
 AnySlot = TypeVar("AnySlot", bound=Slot)
 ALIGNMENT_BYTES = 64
 """A cache line, and what vectorized kernels assume of fresh allocations."""
@@ -28,10 +32,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """Return the dtype of a name. Raises ValueError for what is not a dtype."""
+    """Return the dtype of a name. Raises ValueError for what is not one of plain numbers."""
     dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"expected the name of a torch dtype, got {name!r}")
+    if not isinstance(dtype, torch.dtype) or NOT_PLAIN.match(name):
+        raise ValueError(f"expected the name of a dtype of plain numbers, got {name!r}")
     return dtype
 
 
@@ -47,7 +51,8 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
 def slot_of(tensor: torch.Tensor) -> Slot:
     """Return the slot, without its place, of a tensor. Contiguous is the layout of a tensor that
     overlaps itself (an expanded one), or whose strides are negative or have gaps beyond its
-    size."""
+    size. Raises ValueError for a dtype that is not of plain numbers."""
+    dtype_of(dtype_name(tensor.dtype))
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
     repeats = any(size > 1 and step == 0 for size, step in zip(shape, stride, strict=True))
     if repeats or span(shape, stride) > tensor.numel():

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..memory.layouts import Layout, comparable, is_ordinary, layout_of, parts_of, put_together
 from ..wire.arguments import (
     Argument,
     Call,
@@ -35,6 +36,9 @@ from ..wire.arguments import (
 )
 
 Spec = TypeVar("Spec", Call, Instance)
+Place = int | tuple[Layout, tuple[int, ...]]
+"""The number of a plain tensor in a pickle; or a layout and the numbers of its parts."""
+PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
 MAX_DEPTH = 12
 """Most levels of nesting in outputs. Deeper nesting is a cycle or not an output."""
 
@@ -127,8 +131,9 @@ def tensor_specs(call: Call) -> tuple[Call, list[TensorSpec]]:
 # --- calls that user code made -----------------------------------------------------------------
 
 
-def pickle_call(made: Any) -> tuple[str, list[torch.Tensor]]:
-    """Return a pickle with slots of what `get_inputs` returned, and the tensors.
+def pickle_call(made: Any) -> tuple[str, list[torch.Tensor], list[int]]:
+    """Return a pickle with slots of what `get_inputs` returned, the tensors, and the numbers of
+    those that describe the structure of others. Sparse and quantized tensors come in parts.
 
     Raises:
         pickle.PicklingError, TypeError: It holds something that cannot be pickled.
@@ -140,25 +145,37 @@ def pickle_call(made: Any) -> tuple[str, list[torch.Tensor]]:
     else:
         call = ([made], {})
     tensors: list[torch.Tensor] = []
+    structure: list[int] = []
 
     class Pickler(pickle.Pickler):
-        def persistent_id(self, value: Any) -> int | None:
-            if type(value) in (torch.Tensor, torch.nn.Parameter):
+        def persistent_id(self, value: Any) -> Place | None:
+            is_tensor = isinstance(value, torch.Tensor)
+            if not is_tensor or (type(value) not in PLAIN_CLASSES and is_ordinary(value)):
+                return None
+            first = len(tensors)
+            if is_ordinary(value):
                 tensors.append(value.detach())
-                return len(tensors) - 1
-            return None
+                return first
+            parts = parts_of(value)
+            tensors.extend(parts.values())
+            numbers = range(first, len(tensors))
+            structure.extend(n for n, name in zip(numbers, parts, strict=True) if name != "values")
+            return layout_of(value), tuple(numbers)
 
     buffer = io.BytesIO()
     Pickler(buffer).dump(call)
-    return base64.b64encode(buffer.getvalue()).decode(), tensors
+    return base64.b64encode(buffer.getvalue()).decode(), tensors, structure
 
 
 def unpickle(data: str, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
     """Return the call that `pickle_call` made. Only runners call this."""
 
     class Unpickler(pickle.Unpickler):
-        def persistent_load(self, index: Any) -> torch.Tensor:
-            return slots[int(index)]
+        def persistent_load(self, where: Place) -> torch.Tensor:
+            if isinstance(where, int):
+                return slots[where]
+            layout, numbers = where
+            return put_together(layout, [slots[number] for number in numbers])
 
     args, kwargs = Unpickler(io.BytesIO(base64.b64decode(data))).load()
     return args, kwargs
@@ -177,8 +194,13 @@ def flatten(output: Any) -> tuple[list[torch.Tensor], str]:
 def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
     """Yield pieces of the structure's text; add tensors to `leaves`."""
     if isinstance(value, torch.Tensor):
-        leaves.append(value)
-        yield "*"
+        if is_ordinary(value):
+            leaves.append(value)
+            yield "*"
+            return
+        kind, parts = comparable(value)
+        leaves += parts
+        yield f"{kind}{'*' * len(parts)}"
     elif depth > MAX_DEPTH:
         yield "..."
     elif value is None or isinstance(value, bool | int | str | torch.dtype | torch.device):

@@ -13,13 +13,16 @@ from typing import Any
 import torch
 
 from ..memory.committed import COMMITTED, CommittedSegment
+from ..memory.layouts import is_ordinary
 from ..memory.segment import Segment, dtype_of, slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
 from .arguments import flatten
+from .exact_types import is_lazy, need_exact
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
-from .subject import Subject, gradients_of, seed_all
+from .subject import Subject, forget, gradients_of, overlaps, plain, seed_all
+from .value_shapes import fitted, in_rows
 
 GRADIENT = "the gradient"
 OUTPUTS = "outputs"
@@ -48,6 +51,10 @@ class Batches:
         """The places of all outputs of a batch, one call after another."""
         self.shapes: list[list[torch.Size]] = []
         """Shape of each output of each call."""
+        self.bounded: frozenset[int] = frozenset()
+        """Outputs whose shape depends on values, by number,"""
+        self.is_row: list[bool] = []
+        """and which places of a call hold their elements (value_shapes.py)."""
         self.devices: list[torch.device] = []
         """Device of each output of a call when it is returned."""
         self.seeded = False
@@ -56,6 +63,8 @@ class Batches:
         self.gathers_early = False
         """Gather while the device still computes. It takes host time, and on a GPU none is
         counted then."""
+        self.kept: list[torch.Tensor] = []
+        """Outputs of earlier batches."""
         self.spin_s = 0.0
         """How long the runner waits busily for the next request."""
         self.num_settled = 0
@@ -77,6 +86,7 @@ class Batches:
         num_regions: int,
         seeded: bool,
         gathers_early: bool,
+        bounded: Sequence[int],
     ) -> Done:
         """Prepare the places for the outputs of the calls of a batch. With no region they are
         committed."""
@@ -98,17 +108,20 @@ class Batches:
         ] or [[]]
         populate(self.subject.segments.values())
         self.shapes = [[torch.Size(s.shape) for s in places] for places in slots]
+        self.bounded = frozenset(bounded)
+        starts = {leaf + number + 1 for number, leaf in enumerate(sorted(bounded))}
+        self.is_row = [number in starts for number in range(len(slots[0]))]
         own = self.subject.device
         types = [slot.device for slot in slots[0]]
         self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
         self.num_settled = 0
-        self.order = []
+        self.order, self.kept = [], []
         return Done()
 
     def let_go(self, segments: Sequence[str]) -> Done:
         """Release shared memory and all that was returned; see Subject."""
-        self.timed, self.gathered, self.regions = [], None, [[]]
+        self.timed, self.gathered, self.regions, self.kept = [], None, [[]], []
         return self.subject.let_go(segments)
 
     def arrange(self, sets: Sequence[int]) -> Done:
@@ -127,18 +140,16 @@ class Batches:
         this process's measure of its own time, and `issue_us` of the time until the last call
         returned. Neither counts without the verifier's clock."""
         self.gathered = None
-        gc.disable()
-        try:
-            with torch.set_grad_enabled(self.subject.train):
-                start_s = time.perf_counter()
-                self.timed = self.loop(self.subject.run, self.order, seed, keeps)
-                issue_us = (time.perf_counter() - start_s) * 1e6
-                if self.gathers_early:
-                    self.gathered = self.gather()
-                self.subject.synchronize()
-                claim_us = (time.perf_counter() - start_s) * 1e6
-        finally:
-            gc.enable()
+        grads = torch.set_grad_enabled(self.subject.train)
+        with self.subject.without_collections(), grads:
+            start_s = time.perf_counter()
+            self.timed = self.loop(self.subject.run, self.order, seed, keeps)
+            self.subject.read_own_state()
+            issue_us = (time.perf_counter() - start_s) * 1e6
+            if self.gathers_early:
+                self.gathered = self.gather()
+            self.subject.synchronize()
+            claim_us = (time.perf_counter() - start_s) * 1e6
         num_threads = torch.get_num_threads()
         return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
 
@@ -171,9 +182,11 @@ class Batches:
             TypeError, ValueError: It does not have the form of the first calls' outputs.
         """
         assert self.committed is not None
-        leaves = [output] if type(output) is torch.Tensor else flatten(output)[0]
+        is_one = type(output) is torch.Tensor and is_ordinary(output)
+        leaves = [output] if is_one else flatten(output)[0]
         for tensor, place in zip(leaves, self.places[position], strict=True):
             self.refuse_another_form(tensor, place.shape, self.subject.device)
+            need_exact(tensor, "an output of a timed call")
             self.addresses.append(tensor.data_ptr())
             self.committed.write(tensor, place)
         if kept is not None:
@@ -195,11 +208,16 @@ class Batches:
 
     def deliver(self, region: int) -> Done:
         """Copy the outputs of the last batch (and in train mode the inputs' gradients) to the
-        given places."""
+        given places. Committed ones are there already."""
+        if self.committed is not None:
+            return Done()
         tensors = self.gather() if self.gathered is None else self.gathered
+        places = self.regions[region][: len(tensors)]
+        if self.bounded:
+            places, tensors = fitted(places, tensors)
         # One kernel for many small outputs, where a copy of each would cost as much as the call.
         with torch.no_grad():
-            torch._foreach_copy_(self.regions[region], tensors)
+            torch._foreach_copy_(places, tensors)
         self.subject.synchronize()
         return Done()
 
@@ -211,26 +229,29 @@ class Batches:
             TypeError, ValueError: The outputs do not have the form of the first calls'.
         """
         tensors: list[torch.Tensor] = []
-        for output, number, shapes in zip(self.timed, self.order, self.shapes, strict=True):
-            leaves = [output] if type(output) is torch.Tensor else flatten(output)[0]
+        shapes_of_calls = self.shapes[: len(self.order)]
+        for output, number, shapes in zip(self.timed, self.order, shapes_of_calls, strict=True):
+            is_one = type(output) is torch.Tensor and is_ordinary(output)
+            leaves = [output] if is_one else flatten(output)[0]
             if self.subject.train:
                 leaves += gradients_of(self.subject.inputs[number])
-            for tensor, shape, device in zip(leaves, shapes, self.devices, strict=True):
-                self.refuse_another_form(tensor, shape, device)
-                tensors.append(tensor)
+            leaves = in_rows(leaves, self.bounded) if self.bounded else leaves
+            places = zip(leaves, shapes, self.devices, self.is_row, strict=True)
+            for tensor, shape, device, is_row in places:
+                self.refuse_another_form(tensor, None if is_row else shape, device)
+                tensors.append(need_exact(tensor, "an output of a timed call"))
         return tensors
 
     def refuse_another_form(
-        self, tensor: torch.Tensor, shape: Sequence[int], device: torch.device
+        self, tensor: torch.Tensor, shape: Sequence[int] | None, device: torch.device
     ) -> None:
-        """Raise ValueError or TypeError for an output that is not like the first calls'."""
+        """Raise ValueError for an output that is not like the first calls'; None is any shape."""
+        shape = tensor.shape if shape is None else shape
         if tensor.shape != shape or tensor.device != device:
             raise ValueError(
                 f"a timed call returned the shape {list(tensor.shape)} on "
                 f"{tensor.device}, expected {list(shape)} on {device}"
             )
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-            raise TypeError(f"a timed call returned a {type(tensor).__name__}")
 
     def rehearse(self, num_calls: int) -> Done:
         """Make untimed calls on what input sets hold from before, as a batch makes them. They
@@ -272,9 +293,22 @@ class Batches:
         names += [f"the state `{key}`" for key in state]
         return Remains(names=tuple(names), slots=tuple(slot_of(t) for t in left))
 
+    def keep(self, position: int) -> Done:
+        """Keep the outputs of one call of the last batch for later rounds. Of committed outputs
+        only the last call's are there."""
+        self.kept += flatten(self.timed[position - len(self.order)])[0]
+        return Done()
+
+    def kept_outputs(self) -> Remains:
+        """Return the outputs that were kept. The tensors stay here until `collect`."""
+        self.subject.kept, self.kept = [[plain(one) for one in self.kept]], []
+        kept = self.subject.kept[0]
+        names = tuple(f"output {number}" for number in range(len(kept)))
+        return Remains(names=names, slots=tuple(map(slot_of, kept)))
+
     def left(self) -> Left:
         """Return, outside any clock, which outputs of the last batch share memory with an input
-        of their call, and which functions were replaced."""
+        of their call, overlap themselves or are lazy, and what of the process was changed."""
         shared = {
             leaf
             for output, number in zip(self.timed, self.order[-len(self.timed) :], strict=True)
@@ -283,8 +317,19 @@ class Batches:
         }
         if self.committed is not None:
             shared |= self.dropped_aliases()
-        replaced = patched(self.subject.attributes)
-        return Left(aliases=tuple(sorted(shared)), patched=tuple(replaced))
+        leaves = [
+            (leaf, tensor)
+            for output in self.timed
+            for leaf, tensor in enumerate(flatten(output)[0])
+            if type(tensor) is torch.Tensor
+        ]
+        return Left(
+            aliases=tuple(sorted(shared)),
+            patched=tuple(patched(self.subject.attributes)),
+            overlapping=tuple(sorted({leaf for leaf, tensor in leaves if overlaps(tensor)})),
+            lazy=tuple(sorted({leaf for leaf, tensor in leaves if is_lazy(tensor)})),
+            process=self.subject.changed_settings(),
+        )
 
     def dropped_aliases(self) -> set[int]:
         """Return which committed outputs lay in the memory of an input of their call."""
@@ -317,8 +362,7 @@ class Batches:
     def forget_gradients(self) -> None:
         """Drop gradients of inputs and parameters."""
         for views in self.subject.inputs.values():
-            for view in views:
-                view.grad = None
+            forget(views)
         forget_gradients(self.subject.module)
 
     def poison(self) -> None:

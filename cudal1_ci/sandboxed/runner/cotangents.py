@@ -21,12 +21,14 @@ APART = 1009
 trial's first."""
 
 
-def slots_like(outputs: Sequence[Slot]) -> list[Slot]:
-    """Return slots of the gradients of these outputs. An output without floats has an empty one."""
+def slots_like(outputs: Sequence[Slot], bounds: dict[int, int]) -> list[Slot]:
+    """Return slots of the gradients of these outputs. An output without floats has an empty one,
+    and one whose shape depends on values a row of as many as it may have."""
     found = []
-    for output in outputs:
+    for leaf, output in enumerate(outputs):
         dtype = dtype_of(output.dtype)
-        shape = output.shape if dtype.is_floating_point or dtype.is_complex else (0,)
+        shape = (bounds[leaf],) if leaf in bounds else output.shape
+        shape = shape if dtype.is_floating_point or dtype.is_complex else (0,)
         found.append(Slot(dtype=output.dtype, shape=shape, stride=contiguous_stride(shape)))
     return found
 
@@ -41,6 +43,13 @@ def drawn_like(leaves: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
         tensor = torch.empty(shape, dtype=like.dtype, device=like.device)
         found.append(fill(tensor, torch.Generator(like.device).manual_seed(seed + APART * leaf)))
     return found
+
+
+def like(given: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    """Return the gradient of an output, of a row of as many numbers as it may have."""
+    if given.shape != leaf.shape:
+        given = given[: leaf.numel()].reshape(leaf.shape)
+    return given.to(leaf.device)
 
 
 def fill(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

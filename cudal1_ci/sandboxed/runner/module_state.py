@@ -12,20 +12,26 @@ from typing import Any
 
 import torch
 
+from ..memory.layouts import is_ordinary, parts_of
+from .exact_types import attributes_of, is_script, items_of
 
-def kept(module: torch.nn.Module, name: str) -> Any:
-    """Return one of the tables of a module, not a property of its class with that name.
-    TorchScript has the tables in C++."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return getattr(module, name)
-    return vars(module)[name]
+LOADING = ("load_state_dict", "_load_from_state_dict")
+LOADING_HOOKS = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
+
+
+def passing_of(module: torch.nn.Module) -> set[str]:
+    """Return the names of buffers that are not part of the state_dict."""
+    if is_script(module):
+        return set(module._non_persistent_buffers_set)
+    found: set[str] = attributes_of(module)["_non_persistent_buffers_set"]
+    return found if type(found) is set else set()
 
 
 def members(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
     """Yield the module and all below it, with the prefixes of their keys, in torch's order. A
     shared module appears under each of its names."""
     yield prefix, module
-    for name, one in kept(module, "_modules").items():
+    for name, one in items_of(module, "_modules"):
         if one is not None:
             yield from members(one, f"{prefix}{name}.")
 
@@ -34,21 +40,22 @@ def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     """Yield all parameters and buffers, also those that are not part of the state_dict."""
     for _, one in members(module):
         for table in ("_parameters", "_buffers"):
-            yield from (tensor for tensor in kept(one, table).values() if tensor is not None)
+            yield from (tensor for _, tensor in items_of(one, table) if tensor is not None)
 
 
 def parameters_of(module: torch.nn.Module | None) -> list[torch.nn.Parameter]:
     """Return each parameter once, in torch's order."""
     if module is None:
         return []
-    every = [one for _, each in members(module) for one in kept(each, "_parameters").values()]
+    every = [one for _, each in members(module) for _, one in items_of(each, "_parameters")]
     return list({id(one): one for one in every if one is not None}.values())
 
 
 def forget_gradients(module: torch.nn.Module | None) -> None:
     """Drop gradients, as `zero_grad` does."""
-    for parameter in parameters_of(module):
-        parameter.grad = None
+    with torch._C.DisableTorchFunctionSubclass():
+        for parameter in parameters_of(module):
+            parameter.grad = None
 
 
 def plain_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -56,9 +63,9 @@ def plain_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     This equals `state_dict` of a module that does not override it."""
     found: dict[str, torch.Tensor] = {}
     for prefix, one in members(module):
-        passing = kept(one, "_non_persistent_buffers_set")
-        lasting = [item for item in kept(one, "_buffers").items() if item[0] not in passing]
-        for name, tensor in [*kept(one, "_parameters").items(), *lasting]:
+        passing = passing_of(one)
+        lasting = [item for item in items_of(one, "_buffers") if item[0] not in passing]
+        for name, tensor in [*items_of(one, "_parameters"), *lasting]:
             if tensor is not None:
                 found[prefix + name] = tensor
     return found
@@ -74,3 +81,39 @@ def is_plain(module: torch.nn.Module) -> bool:
     """Return whether its `state_dict` is only parameters and buffers."""
     told, plain = told_state(module), plain_state(module)
     return list(told) == list(plain) and all(told[key] is plain[key] for key in told)
+
+
+def in_parts(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a state with views of the parts of sparse and quantized tensors in their place."""
+    found = {}
+    for key, tensor in state.items():
+        if is_ordinary(tensor):
+            found[key] = tensor
+        else:
+            found |= {f"{key}.{name}": part for name, part in parts_of(tensor).items()}
+    return found
+
+
+def has_own_loading(module: torch.nn.Module) -> bool:
+    """Return whether code of its own runs when a checkpoint is loaded: hooks, or methods in place
+    of torch's."""
+    if is_script(module):
+        return False
+    return any(
+        any(attributes_of(one)[hooks] for hooks in LOADING_HOOKS)
+        or any(name in attributes_of(one) or is_own(getattr(type(one), name)) for name in LOADING)
+        for _, one in members(module)
+    )
+
+
+def is_own(method: Any) -> bool:
+    """Return whether a method is not torch's."""
+    return not str(getattr(method, "__module__", "")).startswith("torch.")
+
+
+def load_checkpoint(module: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Load these tensors, and what else its `state_dict` holds, as a user does. The module may
+    keep what it gets."""
+    held = module.state_dict()
+    held |= {key: tensor.clone() for key, tensor in tensors.items() if key in held}
+    module.load_state_dict(held)

@@ -7,10 +7,11 @@ documents what the verifier believes; wire/runner.py defines the form of an answ
 
 from __future__ import annotations
 
-import gc
+import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,6 +24,7 @@ from ..wire.runner import (
     Answer,
     Arrange,
     AskCached,
+    AskKept,
     AskLeft,
     Batch,
     Build,
@@ -35,6 +37,7 @@ from ..wire.runner import (
     Deliver,
     Done,
     Exchange,
+    KeepOutputs,
     LayOut,
     LetGo,
     ListImported,
@@ -54,16 +57,24 @@ from ..wire.runner import (
     StandBy,
     StateIn,
     StateOut,
+    Survey,
+    Try,
+    TurnSigns,
     Wake,
 )
 from ..wire.tensors import OutputSlot, Slot
 from .arguments import flatten
 from .batches import Batches
+from .contract import surveyed, tried
+from .exact_types import TENSORS, is_lazy
 from .gradients import reached
 from .profiling import profiled
 from .settings import settings
 from .sharing import shares
 from .subject import Subject, describe, plain, seed_all
+
+if TYPE_CHECKING:
+    from ..recorder.rounding import RandomRounding
 
 
 def main(channel: Channel, scratch: Path) -> None:
@@ -119,15 +130,22 @@ class Runner:
                     request.num_regions,
                     request.seeded,
                     request.gathers_early,
+                    request.bounded,
                 )
             case Aftermath():
                 return batches.aftermath()
+            case KeepOutputs():
+                return batches.keep(request.position)
+            case AskKept():
+                return batches.kept_outputs()
             case AskLeft():
                 return batches.left()
             case LetGo():
                 return batches.let_go(request.segments)
             case CallSets():
-                return trials.call(request.sets, request.seeds, request.is_between)
+                return trials.call(
+                    request.sets, request.seeds, request.is_between, request.rounding
+                )
             case Collect():
                 return trials.collect(request.slots, request.segment)
             case Profile():
@@ -157,8 +175,14 @@ class Runner:
                 return subject.state_out(request.slots)
             case StateIn():
                 return subject.state_in(request.slots)
+            case TurnSigns():
+                return subject.turn_signs(request.seed)
             case AskCached():
                 return subject.cached()
+            case Survey():
+                return surveyed(subject, request)
+            case Try():
+                return tried(subject, request)
 
 
 class Trials:
@@ -168,45 +192,65 @@ class Trials:
         self.subject = subject
 
     def call(
-        self, sets: Sequence[int], seeds: Sequence[int], is_between: bool = False
+        self,
+        sets: Sequence[int],
+        seeds: Sequence[int],
+        is_between: bool = False,
+        rounding: int | None = None,
     ) -> CalledAll:
         """Make calls, keep all outputs and describe them. For a call between other work of the
         caller's stream, that stream writes the inputs and copies the outputs. The host waits for
         neither."""
+        mode: contextlib.AbstractContextManager[object] = (
+            contextlib.nullcontext() if rounding is None else self.rounded(rounding)
+        )
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
-        answers = []
-        gc.disable()  # as in a timed batch: a program cannot distinguish the two
-        for number, seed in zip(sets, seeds, strict=True):
-            seed_all(seed)
-            before, seed_before = self.subject.rng_state(), self.subject.seeds()
-            self.subject.clear_gradients(number)
-            if is_between:
-                self.subject.write_inputs_late(number, sizes)
-            with torch.set_grad_enabled(self.subject.train):
-                output = self.subject.run(number, seed)
-            leaves, structure = flatten(output)
-            aliases = tuple(tuple(self.subject.aliases(t, number)) for t in leaves)
-            shared = shares(leaves, self.subject.module, self.subject.kept)
-            used_rng = not torch.equal(before, self.subject.rng_state())
-            seeded = seed_before != self.subject.seeds()
-            # The very tensors, so that one that changes after it was returned is seen.
-            returned = [plain(t).clone() if is_between else plain(t) for t in leaves]
-            self.subject.kept.append([*returned, *self.subject.gradients(number)])
-            answers.append(
-                Called(
-                    structure=structure,
-                    types=tuple(type(t).__name__ for t in leaves),
-                    aliases=aliases,
-                    shares=tuple(map(tuple, shared)),
-                    used_rng=used_rng,
-                    seeded=seeded,
-                    slots=tuple(map(output_slot, self.subject.kept[-1])),
-                    num_leaves=len(leaves),
+        answers, containers = [], []
+        with self.subject.without_collections():
+            for number, seed in zip(sets, seeds, strict=True):
+                seed_all(seed)
+                before, seed_before = self.subject.rng_state(), self.subject.seeds()
+                self.subject.clear_gradients(number)
+                if is_between:
+                    self.subject.write_inputs_late(number, sizes)
+                with torch.set_grad_enabled(self.subject.train), mode:
+                    output = self.subject.run(number, seed)
+                leaves, structure = flatten(output)
+                containers.append((output, leaves))
+                aliases = tuple(tuple(self.subject.aliases(t, number)) for t in leaves)
+                shared = shares(leaves, self.subject.module, self.subject.kept)
+                used_rng = not torch.equal(before, self.subject.rng_state())
+                seeded = seed_before != self.subject.seeds()
+                # The very tensors, so that one that changes after it was returned is seen.
+                returned = [plain(t).clone() if is_between else plain(t) for t in leaves]
+                self.subject.kept.append([*returned, *self.subject.gradients(number)])
+                answers.append(
+                    Called(
+                        structure=structure,
+                        types=tuple(map(type_of, leaves)),
+                        lazy=tuple(i for i, t in enumerate(leaves) if is_exact_and_lazy(t)),
+                        aliases=aliases,
+                        shares=tuple(map(tuple, shared)),
+                        used_rng=used_rng,
+                        seeded=seeded,
+                        slots=tuple(map(output_slot, self.subject.kept[-1])),
+                        num_leaves=len(leaves),
+                        is_rewritten=False,
+                    )
                 )
-            )
-        gc.enable()
-        return CalledAll(calls=tuple(answers), flags=settings(self.subject.attributes))
+        answers = [
+            replace(answer, is_rewritten=is_rewritten(*one))
+            for answer, one in zip(answers, containers, strict=True)
+        ]
+        flags = settings(self.subject.attributes, self.subject.changed_settings())
+        return CalledAll(calls=tuple(answers), flags=flags)
+
+    def rounded(self, seed: int) -> RandomRounding:
+        """Return a mode of random rounding. Only references get this request."""
+        from ..recorder.rounding import RandomRounding  # few runners need it
+
+        return RandomRounding(seed)
 
     def collect(self, slots: Sequence[Sequence[Slot]], segment: str) -> Done:
         """Copy what the last calls returned."""
@@ -244,6 +288,27 @@ class Trials:
         with torch.set_grad_enabled(subject.train):
             held = [*subject.inputs[number], *state]
             return Counted(demand=demand_of(lambda: subject.run(number), held))
+
+
+def type_of(tensor: torch.Tensor) -> str:
+    """Return the name of an output's type. A class of the program may have a name of torch's."""
+    name = type(tensor).__name__
+    is_own = name in ("Tensor", "Parameter") and type(tensor) not in TENSORS
+    return f"{type(tensor).__module__}.{name}" if is_own else name
+
+
+def is_exact_and_lazy(tensor: torch.Tensor) -> bool:
+    return type(tensor) in TENSORS and tensor.layout == torch.strided and is_lazy(tensor)
+
+
+def is_rewritten(output: object, leaves: Sequence[torch.Tensor]) -> bool:
+    """Return whether a returned container holds other tensors now than when it was returned."""
+    if isinstance(output, torch.Tensor):
+        return False
+    now = flatten(output)[0]
+    return len(now) != len(leaves) or any(
+        one is not other for one, other in zip(now, leaves, strict=True) if one.dim()
+    )
 
 
 def output_slot(tensor: torch.Tensor) -> OutputSlot:

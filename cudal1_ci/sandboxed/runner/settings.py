@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ..confinement import OWN_FOLDERS
 from ..wire.runner import Settings
+from .process_settings import Changes
 
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 BUILD_VARIABLES = ("TORCH", "TRITON", "CUDA", "MAX_JOBS", "CC", "CXX")
@@ -93,7 +94,7 @@ def is_of_torch(function: Any) -> bool:
     return code is not None and code.co_filename.startswith(TORCH_FOLDER)
 
 
-def settings(before: Attributes) -> Settings:
+def settings(before: Attributes, process: Changes) -> Settings:
     """Return all settings that are compared."""
     return Settings(
         default_dtype=str(torch.get_default_dtype()),
@@ -114,6 +115,7 @@ def settings(before: Attributes) -> Settings:
         threads=tuple(threads()),
         environment=tuple(environment()),
         silences_warnings=silences_warnings(),
+        process=process,
     )
 
 

@@ -6,13 +6,15 @@ verifier's requests.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import os
 import random
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from ..builds.compile_errors import compile_error
 from ..confinement import OWN_FOLDERS, make_folders
 from ..memory.committed import COMMITTED, CommittedSegment
 from ..memory.cuda import DeviceSegment
-from ..memory.segment import Segment, slot_of
+from ..memory.segment import Segment, slot_of, span
 from ..wire.arguments import Call, GivenCall, Made, Pickled
 from ..wire.programs import Program, TextProgram
 from ..wire.runner import (
@@ -38,9 +40,10 @@ from ..wire.runner import (
     Raised,
 )
 from ..wire.tensors import StateSlot
-from . import module_state, programs
+from . import module_state, process_settings, programs
 from .arguments import build_call, flatten, pickle_call
-from .cotangents import drawn_like
+from .cotangents import drawn_like, like
+from .exact_types import InexactType, inexact, inexact_tensor, need_exact
 from .patched_tree import copied, needs_copy
 from .settings import attributes
 
@@ -59,14 +62,27 @@ class Subject:
         self.device = torch.device("cpu")
         self.attributes = attributes()
         """Attributes of torch and of other modules before the program is imported."""
+        self.settings = process_settings.values(scratch)
+        self.threshold: tuple[int, int, int] | None = None
+        """When the collector runs, where a call has set that."""
+        self.inexact: list[str] = []
+        """What of the state had a type of the program's own when it was loaded."""
+        self.told: dict[str, torch.Tensor] | None = None
+        """The state as the program's own `state_dict` returned it inside of the clock."""
         self.segments: dict[str, Segment | CommittedSegment | DeviceSegment] = {}
         self.outgrown: dict[str, list[Segment | CommittedSegment | DeviceSegment]] = {}
         """Earlier segments of the same name."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
+        self.found: Any = None
+        """The class or function that the program names,"""
+        self.loaded: Load | None = None
+        """and the request that it was constructed by."""
         self.is_plain = False
         """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
+        self.turned: AbstractContextManager[Any] | None = None
+        """Turns the vectors of decompositions in calls."""
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
         self.modules: set[str] = set()
@@ -107,7 +123,8 @@ class Subject:
             return said if said.stage else replace(said, stage="import")
         self.train = request.train
         seed_all(request.seed)
-        self.program = found
+        self.program = self.found = found
+        self.loaded = request
         if isinstance(found, type):
             slots = [self.segments["init"].tensor(slot).clone() for slot in request.init_slots]
             args, kwargs = build_call(request.init or Call(), slots)
@@ -117,13 +134,14 @@ class Subject:
         if request.dtype == "float64":
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:
-                self.module.double()
+                self.module._apply(widened)  # type: ignore[no-untyped-call]
         imported = self.imported_since(before)
+        self.inexact = inexact(self.module)
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
         # Objects that exist now are permanent: collections between batches need not visit them
         # again.
         gc.freeze()
-        return Loaded(state=self.state_slots(), imported=imported)
+        return Loaded(state=self.state_slots(), imported=imported, inexact=tuple(self.inexact[:20]))
 
     def imported_since(self, before: set[str]) -> tuple[str, ...]:
         """Return modules from outside the checkout. The next call counts from here."""
@@ -159,8 +177,9 @@ class Subject:
         made_by = programs.load_function(program, function, self.scratch)
         for seed in seeds:
             seed_all(seed)
-            data, tensors = pickle_call(made_by())
-            calls.append(MadeCall(data=data, slots=tuple(slot_of(t) for t in tensors)))
+            data, tensors, structure = pickle_call(made_by())
+            slots = tuple(map(slot_of, tensors))
+            calls.append(MadeCall(data=data, slots=slots, structure=tuple(structure)))
             self.kept.append(tensors)
         return MadeCalls(calls=tuple(calls))
 
@@ -204,11 +223,43 @@ class Subject:
         """Return tensors of the state_dict by key."""
         if self.module is None:
             return {}
-        return (
-            module_state.plain_state(self.module)
-            if self.is_plain
-            else module_state.told_state(self.module)
-        )
+        if new := sorted(set(inexact(self.module)) - set(self.inexact)):
+            raise InexactType("; ".join(new))
+        if self.is_plain:
+            return module_state.in_parts(module_state.plain_state(self.module))
+        told = module_state.told_state(self.module) if self.told is None else self.told
+        return module_state.in_parts(told)
+
+    def read_own_state(self) -> None:
+        """Read a state that only the program's own `state_dict` returns, inside of the clock."""
+        self.told = None
+        if self.module is not None and not self.is_plain:
+            told = module_state.told_state(self.module)
+            for key, tensor in told.items():
+                if (said := inexact_tensor(tensor)) and f"`{key}` is {said}" not in self.inexact:
+                    raise InexactType(f"`{key}` of the state_dict is {said}")
+            self.told = told
+
+    @contextlib.contextmanager
+    def without_collections(self) -> Iterator[None]:
+        """Let the collector not run by itself during calls. It stays enabled, so that a program
+        that disables it is seen."""
+        usual = gc.get_threshold()
+        gc.set_threshold(0)
+        try:
+            yield
+        finally:
+            now = gc.get_threshold()
+            if now[0] != 0:
+                self.threshold = now
+            gc.set_threshold(*usual)
+
+    def changed_settings(self) -> process_settings.Changes:
+        """Return the settings of the process that changed since before the program came."""
+        now = process_settings.values(self.scratch)
+        if self.threshold is not None:
+            now["gc.threshold"] = str(self.threshold)
+        return process_settings.changes(self.settings, now)
 
     def state_slots(self) -> tuple[StateSlot, ...]:
         """Return name, shape and kind of what the state holds."""
@@ -227,11 +278,15 @@ class Subject:
         return Done()
 
     def state_in(self, slots: Sequence[StateSlot]) -> Done:
-        """Load the state from the segment `state`."""
+        """Load the state from the segment `state`: in place, and where code of the program's own
+        runs when a checkpoint is loaded, by `load_state_dict` too."""
         state = self.state_tensors()
+        loaded = {slot.key: self.segments["state"].tensor(slot) for slot in slots}
         with torch.no_grad():
-            for slot in slots:
-                state[slot.key].copy_(self.segments["state"].tensor(slot))
+            for key, tensor in loaded.items():
+                state[key].copy_(tensor)
+        if self.module is not None and module_state.has_own_loading(self.module):
+            module_state.load_checkpoint(self.module, loaded)
         return Done()
 
     def prepare(self, sets: Sequence[LaidSet], call: GivenCall) -> Done:
@@ -258,6 +313,9 @@ class Subject:
         """Make one call on an input set; in train mode forward and backward. The backward pass
         starts from given gradients of the outputs, or from those of the seed."""
         args, kwargs = self.calls[number]
+        if self.turned is not None:
+            with self.turned:
+                return self.program(*args, **kwargs)
         if not self.train:
             return self.program(*args, **kwargs)
         output = self.program(*args, **kwargs)
@@ -267,9 +325,16 @@ class Subject:
             given = self.cotangents.get(number) or drawn_like(leaves, seed)
             torch.autograd.backward(
                 [leaves[place] for place in wanted],
-                [given[place].to(leaves[place].device) for place in wanted],
+                [like(given[place], leaves[place]) for place in wanted],
             )
         return output
+
+    def turn_signs(self, seed: int | None) -> Done:
+        """Turn the vectors of decompositions around in the calls from now on."""
+        from .sign_flips import SignFlips  # few runners need it
+
+        self.turned = None if seed is None else SignFlips(seed)
+        return Done()
 
     def give_cotangents(self, number: int) -> None:
         """Call it on an input set, and in train mode set the gradients that later calls on it
@@ -333,8 +398,7 @@ class Subject:
 
     def clear_gradients(self, number: int) -> None:
         if self.train:
-            for view in self.inputs[number]:
-                view.grad = None
+            forget(self.inputs[number])
             module_state.forget_gradients(self.module)
 
     def gradients(self, number: int) -> list[torch.Tensor]:
@@ -365,19 +429,41 @@ def describe(error: BaseException, scratch: Path, root: str | None) -> Raised:
     )
 
 
+def forget(inputs: Sequence[torch.Tensor]) -> None:
+    """Drop gradients of inputs. Raises InexactType where the program changed the type of one."""
+    for view in inputs:
+        need_exact(view, "an input").grad = None
+
+
 def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return gradients of the tensors that require one; zeros where none arrived."""
-    return [
-        torch.zeros_like(t) if t.grad is None else t.grad.detach()
-        for t in tensors
-        if t.requires_grad
-    ]
+    found = []
+    with torch._C.DisableTorchFunctionSubclass():
+        for tensor in tensors:
+            if tensor.requires_grad:
+                gradient = tensor.grad
+                if gradient is None:
+                    gradient = torch.zeros_like(tensor)
+                found.append(need_exact(gradient, "a gradient").detach())
+    return found
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Return whether several elements of a tensor are one place in memory."""
+    if tensor.layout != torch.strided:
+        return False
+    return span(tensor.shape, tensor.stride()) < tensor.numel()
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return floats in float64 and complex numbers in complex128."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a strided tensor with the values of any kind of tensor."""
-    if tensor.layout != torch.strided:
-        return tensor.detach().to_dense()
+    """Return a strided tensor with the values of one that may be lazily conjugated or negated."""
     if tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg()
     return tensor.detach()

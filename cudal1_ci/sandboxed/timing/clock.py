@@ -35,13 +35,16 @@ from ..verifier.compare import Tolerance
 from ..verifier.failures import is_out_of_memory, rejection_of_candidate
 from ..verifier.inputs import InputSet, Room
 from ..verifier.memory_plan import CPU_SHARE, GPU_SHARE, Plan, least_bytes, plan
+from ..verifier.value_shapes import bounded
 from ..wire.programs import Program
 from ..wire.runner import Batch, Called, Exchange
 from ..wire.tensors import OutputSlot
 from ..wire.verifier import Clock, Times
+from .chained import Chains
 from .new_inputs import Stock
 from .reuse_runners import Kept
 from .runner_groups import Crews, most_crews
+from .secret_rounds import SecretRounds
 from .strided_copy import copying_us
 from .timed_checks import check_aftermath, check_inputs, check_left, check_outputs, timed_tolerances
 from .timed_rounds import (
@@ -117,9 +120,8 @@ class Timed:
 
     times_us: dict[str, tuple[float, ...]]
     num_calls: int
-    contradiction: tuple[float, float] | None
-    """The candidate's claim for a batch and the time that it took, where the two contradict each
-    other."""
+    contradiction: Rejected | None
+    """The verdict on a candidate whose times contradict each other."""
     phases_s: dict[str, float]
 
 
@@ -132,13 +134,13 @@ def launch(
     config: ClockConfig,
     rng: random.Random,
     num_calls: int | None = None,
-) -> tuple[Times, tuple[float, float] | None]:
+) -> tuple[Times, Rejected | None]:
     """Return paired times from three fresh processes, and the control's. Where memory is short, two
     processes are timed, then two more for the control.
 
-    The result includes the candidate's claim for a batch and the time that it took, where the two
-    contradict each other. `num_calls` is the size of a batch in an earlier repetition: a fast
-    candidate's batch holds more than its reference needs.
+    The result includes the verdict on a candidate whose times contradict each other. `num_calls`
+    is the size of a batch in an earlier repetition: a fast candidate's batch holds more than its
+    reference needs.
 
     Raises:
         Rejected: A timed output is wrong, or the candidate failed.
@@ -334,6 +336,30 @@ def timed(
         for lane in lanes:
             lane.rehearses = int(short_by > 1)
     checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
+
+    def repeat(one: Round) -> None:
+        play(case, [reference, candidate], one, rng, limits, counts=False)
+
+    def nearby_to(one: Round) -> Nearby:
+        return Nearby(case, [reference, candidate], stock, rng, limits, one)
+
+    def check_again(one: Round) -> None:
+        repeat(one)
+        check_outputs(reference, candidate, tolerances, nearby_to(one))
+
+    both = (case, reference, candidate)
+    secret = SecretRounds(
+        *both, room, stock, rng, limits, tolerances, repeat, nearby_to, config.num_rounds
+    )
+    chains = Chains(
+        *both,
+        rng,
+        limits,
+        tolerances,
+        lambda: new_round(case, room, stock, rng),
+        check_again,
+        config.num_rounds,
+    )
     started_s = time.monotonic()
     case.counts = True
     for number in range(most_rounds):
@@ -351,6 +377,9 @@ def timed(
             play(case, [reference, candidate], one, rng, limits, counts=False, keeps=True)
             check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
         del one, nearby
+        if candidate is not reference:
+            secret.after(number, ends)
+            chains.after(number, ends)
         if ends:
             break
     # Other work at the time of the check before the rounds can only have added to the cost.
@@ -358,9 +387,13 @@ def timed(
     cost_us = min(cost_us, exchange_cost_us(case, reference, last, limits))
     trusted = [lane for name, lane in opened.items() if name != "candidate"]
     alone_us = copying_us(case.accelerator, candidate.slots[0], num_calls)
+    found_us = times(opened, cost_us, num_calls)
     contradiction = reconcile(case, trusted, candidate, cost_us, alone_us)
+    if candidate is not reference and contradiction is None:
+        medians = [statistics.median(found_us[name]) for name in ("reference", "candidate")]
+        contradiction = chains.contradiction(*medians)
     phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
-    return Timed(times(opened, cost_us, num_calls), num_calls, contradiction, phases_s)
+    return Timed(found_us, num_calls, contradiction, phases_s)
 
 
 def is_plain(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
@@ -526,7 +559,7 @@ def timed_slots(case: Case, call: Called) -> Sequence[OutputSlot]:
     """Return slots of what a timed call copies out: outputs and, in train mode, gradients of
     inputs."""
     num_gradients = sum(case.source.grads) if case.train else 0
-    return call.slots[: call.num_leaves + num_gradients]
+    return bounded(call.slots[: call.num_leaves + num_gradients], case.bounds)
 
 
 def room_of(case: Case, sets: Sequence[InputSet]) -> Room:
@@ -535,7 +568,7 @@ def room_of(case: Case, sets: Sequence[InputSet]) -> Room:
     assert case.expected is not None
     call = case.expected.calls[0]
     outputs = call.slots[: call.num_leaves] if case.train else ()
-    return Room(sets, case.source.grads, cotangents=slots_like(outputs))
+    return Room(sets, case.source.grads, cotangents=slots_like(outputs, case.bounds))
 
 
 def choose_num_calls(
@@ -604,9 +637,9 @@ def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> floa
 
 def reconcile(
     case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float, alone_us: float
-) -> tuple[float, float] | None:
-    """Compare the verifier's time with the runner's claim. Return both for a batch, in
-    microseconds, where they contradict each other.
+) -> Rejected | None:
+    """Compare the verifier's time with the runner's claim. Return the verdict where the two
+    contradict each other.
 
     The trusted reference shows how far the two may differ in this repetition, as it copies outputs
     of the same size on the same busy machine. The other runner may take `alone_us` more if it
@@ -626,4 +659,10 @@ def reconcile(
     if min(over) <= absolute_us:
         return None
     span_us = statistics.median(lane.spans_us) - cost_us
-    return statistics.median(lane.claims_us), span_us
+    return Rejected(
+        "reward_hack",
+        "timing.reconciliation",
+        f"it claims {statistics.median(lane.claims_us):.0f} us for a batch that took "
+        f"{span_us:.0f} us until its outputs were there: work is put off until after its own clock "
+        "stopped",
+    )

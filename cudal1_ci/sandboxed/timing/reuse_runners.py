@@ -1,10 +1,10 @@
-"""Repeat with processes that already exist, for training, which verifies thousands of candidates.
+"""Repeat with processes that already exist, to screen candidates and for training.
 
 The candidate is the process that was examined. The references, from which the problem was learned,
-serve all its candidates. No process is started to time one. The costs: differences between
-processes of one program are not seen, and a kept process is faster than a new one by half a
-percent. So this distinguishes twice as fast from equally fast. What is shown to users is timed in
-new processes (runner_groups.py). Outputs of timed calls are compared as always.
+serve all its candidates, for a few workloads at a time. No process is started to time one. The
+costs: differences between processes of one program are not seen, and a kept process is faster than
+a new one by half a percent. So this distinguishes twice as fast from equally fast. What is shown to
+users is timed in new processes (runner_groups.py). Outputs of timed calls are compared as always.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from ..verifier.failures import side_by_side
 from ..wire.programs import Program
 from .runner_groups import Crew
 
+MOST_CASES = {"cpu": 4, "cuda": 2}
+"""Workloads whose references are kept. Each is two processes, with a context each on a GPU."""
 KEPT_SHARE = 16
 """A sixteenth of the memory for a trial may stay with each process of the reference, while
 others time and between candidates. A process that has more releases all of it."""
@@ -43,9 +45,8 @@ class Kept:
 
     def __init__(self, template: Template):
         self.template = template
-        self.case: Case | None = None
-        self.references = Crew()
-        """References of that case."""
+        self.references: dict[str, tuple[Case, Crew]] = {}
+        """References of cases by workload, the last used one last."""
         self.examined: dict[str, Crew] = {}
         """The current candidate, by workload."""
         self.open_s = 0.0
@@ -59,10 +60,10 @@ class Kept:
 
     def keep(self, case: Case, name: str, runner: RunnerHandle, stack: ExitStack) -> None:
         """Take over a process that the problem was learned from, as `reference` or `control`."""
-        self._of(case)
+        crew = self._references_of(case)
         runner.is_trusted = True
-        self.references.runners[name] = runner
-        self.references.stack.push(stack)
+        crew.runners[name] = runner
+        crew.stack.push(stack)
         self.let_go(case.accelerator)
 
     def take(
@@ -80,10 +81,10 @@ class Kept:
             RunnerFailure: A program could not be loaded.
         """
         started_s = time.monotonic()
-        self._of(case)
+        references = self._references_of(case)
 
         def ready(name: str) -> RunnerHandle:
-            crew = self.references
+            crew = references
             if name == "candidate":
                 crew = self.examined.setdefault(case.name, Crew())
             if name not in crew.runners:
@@ -128,7 +129,8 @@ class Kept:
         """Release most memory that references hold for past trials or repetitions: the next to
         time may be another verifier."""
         most_bytes = accelerator.memory_bytes() // KEPT_SHARE
-        for runner in self.references.runners.values():
+        runners = [one for _, crew in self.references.values() for one in crew.runners.values()]
+        for runner in runners:
             try:
                 runner.let_go(LENT, most_bytes, LET_GO_S)
             except RunnerFailure:
@@ -141,13 +143,18 @@ class Kept:
         while self.examined:
             self.examined.popitem()[1].end()
 
-    def _of(self, case: Case) -> None:
-        """Use references of this case from here on."""
-        if self.case is not case:
-            self.close()
-            self.case = case
+    def _references_of(self, case: Case) -> Crew:
+        """Return the references of a case; none of them is started yet where it is a new one."""
+        known, crew = self.references.pop(case.name, (None, Crew()))
+        if known is not case:
+            crew.end()
+            crew = Crew()
+            while len(self.references) >= MOST_CASES[case.accelerator.kind]:
+                self.references.pop(next(iter(self.references)))[1].end()
+        self.references[case.name] = (case, crew)
+        return crew
 
     def close(self) -> None:
         """End the references. The next repetition starts others."""
-        self.references.end()
-        self.references, self.case = Crew(), None
+        while self.references:
+            self.references.popitem()[1][1].end()

@@ -15,10 +15,16 @@ import torch
 from ..memory.committed import WrittenSegment
 from ..memory.segment import place
 from ..runner.batches import GRADIENT
+from ..runner.value_shapes import MOST_DIMENSIONS
 from ..verifier.cases import Case, Limits, Rejected
+from ..verifier.changed_settings import is_refused, process_changes
 from ..verifier.compare import Tolerance, tolerance
+from ..verifier.correctness import shown_changes
 from ..verifier.magnitude import pieces, widen
-from ..verifier.near_inputs import Strays, are_jumps, strays_of
+from ..verifier.near_inputs import Strays, are_jumps, each_near, strays_of
+from ..verifier.output_aliasing import left_to_the_reader
+from ..verifier.signs import aligned
+from ..verifier.value_shapes import most_elements, places_of
 from ..wire.runner import Aftermath, AskLeft, Collect
 from .timed_rounds import Lane, Round
 
@@ -37,9 +43,19 @@ def timed_tolerances(case: Case, count: int) -> list[Tolerance]:
         Tolerance(
             2 * max(budgets[leaf].absolute for budgets in drawn),
             2 * max(budgets[leaf].relative for budgets in drawn),
+            local=twice_the_largest([budgets[leaf].local for budgets in drawn]),
         )
-        for leaf in range(count)
+        for leaf, _ in places_of(count - len(case.bounds), case.bounds)
     ]
+
+
+def twice_the_largest(found: list[torch.Tensor | None]) -> torch.Tensor | None:
+    """Return twice the allowance of each element where that of some trials is its own; None where
+    none is, or where trials have other shapes."""
+    known = [one for one in found if one is not None]
+    if not known or len({one.shape for one in known}) != 1:
+        return None
+    return 2 * torch.stack(known).amax(0)
 
 
 def check_outputs(
@@ -49,21 +65,59 @@ def check_outputs(
     repeats the round for both on inputs that differ by rounding (near_inputs.py)."""
     strays: dict[int, Strays] = {}
     largest = 0.0
-    for leaf, budget in enumerate(tolerances):
-        expected, got = reference.all_calls(leaf), candidate.all_calls(leaf)
+    for number, budget in enumerate(tolerances):
+        expected, got = reference.all_calls(number), candidate.all_calls(number)
+        leaf, is_shape = reference.places[number]
+        if is_shape:
+            compare_shapes(leaf, got, expected, reference.bounds[leaf])
+            continue
         if is_close(got, expected, budget):
             continue
+        if reference.signs and leaf in reference.signs:
+            got = aligned_calls(reference, candidate)[leaf]
+            if is_close(got, expected, budget):
+                continue
         gap = max(
             float((widen(one) - widen(other)).abs().nan_to_num(float("inf")).max())
             for one, other in zip(pieces(got), pieces(expected), strict=True)
         )
         largest = max(largest, gap)
-        found = strays_of(got, expected, budget)
+        found = strays_of(got, expected, budget) if leaf not in reference.bounds else None
         if found is None:
             raise off_by(leaf, gap)
-        strays[leaf] = found
+        strays[number] = found
     if strays and not are_jumps(strays, nearby, reference.all_calls):
-        raise off_by(min(strays), largest)
+        raise off_by(reference.places[min(strays)][0], largest)
+
+
+def aligned_calls(reference: Lane, candidate: Lane) -> list[torch.Tensor]:
+    """Return all outputs of the candidate's calls with the reference's signs where these are
+    free."""
+    numbers = [one for one, (_, is_shape) in enumerate(reference.places) if not is_shape]
+    ours, theirs = ([lane.all_calls(one) for one in numbers] for lane in (reference, candidate))
+    return aligned(reference.signs, theirs, ours, first=1)
+
+
+def compare_shapes(leaf: int, got: torch.Tensor, expected: torch.Tensor, most: int) -> None:
+    """Compare the shapes of an output of timed calls, where they depend on values. Raises
+    Rejected."""
+    if not torch.equal(got, expected):
+        number = int((got != expected).any(1).nonzero()[0])
+        ours, theirs = (
+            one[number, 1 : 1 + int(one[number, 0].clamp(0, MOST_DIMENSIONS))].tolist()
+            for one in (expected, got)
+        )
+        message = (
+            f"output {leaf} of a timed call has the shape {theirs}, expected {ours}, while "
+            "separate trials were right: what is returned does not follow from the inputs"
+        )
+        raise Rejected("incorrect_shape", "values.timed", message)
+    if most_elements(expected) > most:
+        message = (
+            f"output {leaf} of a timed call has {most_elements(expected):,} elements, where the "
+            f"trials let expect {most:,} at most; declare a workload with a range of values"
+        )
+        raise Rejected("inconclusive", "reference.dynamic_shape", message)
 
 
 def off_by(leaf: int, gap: float) -> Rejected:
@@ -79,6 +133,8 @@ def off_by(leaf: int, gap: float) -> Rejected:
 
 def is_close(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> bool:
     """Return whether it is within the budget. Non-finite values must be equally non-finite."""
+    if budget.local is not None:
+        return all(bool(is_near.all()) for is_near in each_near(got, expected, budget))
     if not (got.is_floating_point() or got.is_complex()):
         return torch.equal(got, expected)
     return all(
@@ -117,6 +173,18 @@ def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
     if shared := sorted(set(theirs.aliases) - set(ours.aliases)):
         message = f"output {shared[0]} of a timed call shares the memory of an input"
         raise Rejected("mutates_input", "output.aliases_input", message)
+    if lazy := sorted(set(theirs.lazy) - set(ours.lazy)):
+        raise left_to_the_reader(lazy[0], "when it is timed")
+    if overlapping := sorted(set(theirs.overlapping) - set(ours.overlapping)):
+        message = (
+            f"several elements of output {overlapping[0]} of a timed call are one place in memory "
+            "(`expand`), while those of separate trials were not"
+        )
+        raise Rejected("reward_hack", "output.overlaps", message)
+    own = process_changes(ours.process, theirs.process)
+    if refused := {name: own[name] for name in own if is_refused(name, is_patch=False)}:
+        message = f"timed calls change settings of the process ({shown_changes(refused)[:1500]})"
+        raise Rejected("reward_hack", "state.global", message)
     if replaced := sorted(set(theirs.patched) - set(ours.patched)):
         message = f"timed calls replace functions of the whole process ({', '.join(replaced)})"
         raise Rejected("reward_hack", "state.global", message)

@@ -44,6 +44,8 @@ from ..verifier.cases import Case, Limits
 from ..verifier.failures import side_by_side
 from ..verifier.inputs import InputSet, Room
 from ..verifier.near_inputs import nudge
+from ..verifier.signs import Vectors
+from ..verifier.value_shapes import places_of, without_rest
 from ..wire.codec import encode
 from ..wire.runner import (
     Arrange,
@@ -59,6 +61,7 @@ from ..wire.runner import (
 )
 from ..wire.tensors import OutputSlot
 from .new_inputs import Stock
+from .quiescence import quiet_others
 
 SETTLE_S = 30.0
 SHORT_S = 0.3
@@ -99,10 +102,29 @@ class Lane:
     """Number of untimed calls before each batch."""
     commits: bool = False
     """Whether each output is written out of the runner's reach as soon as it is returned."""
+    signs: dict[int, Vectors] | None = None
+    """Outputs that are vectors without a definite sign (verifier/signs.py)."""
+    bounds: dict[int, int] = field(default_factory=dict)
+    """Outputs whose shape depends on values (verifier/value_shapes.py)."""
 
-    def all_calls(self, leaf: int) -> torch.Tensor:
-        """Return one output of every call of the last batch, stacked: shape [num_calls, ...]."""
-        slots = [one[leaf] for one in self.slots]
+    @property
+    def places(self) -> list[tuple[int, bool]]:
+        """Return, for each place of a call, the number of its output, and whether it holds a
+        shape."""
+        return places_of(len(self.slots[0]) - len(self.bounds), self.bounds)
+
+    def all_calls(self, number: int) -> torch.Tensor:
+        """Return what one place of every call of the last batch holds, stacked: shape
+        [num_calls, ...]."""
+        found = self.stacked(number)
+        leaf, is_shape = self.places[number]
+        if leaf in self.bounds and not is_shape:
+            found = without_rest(found, self.stacked(number - 1))
+        return found
+
+    def stacked(self, number: int) -> torch.Tensor:
+        """Return the memory of one place of every call."""
+        slots = [one[number] for one in self.slots]
         step_bytes = slots[1].offset - slots[0].offset if len(slots) > 1 else 0
         offset = slots[0].offset + self.region * ALIGNMENT_BYTES
         return stacked(self.snapshot, replace(slots[0], offset=offset), len(slots), step_bytes)
@@ -206,19 +228,31 @@ def open_lane(
         num_regions=0 if commits else NUM_REGIONS,
         seeded=case.uses_rng,
         gathers_early=case.is_device_bound,
+        bounded=tuple(sorted(case.bounds)),
     )
     runner.ask(request, limits.call_s)
     # A stopped runner changes nothing, so its outputs can be read in place.
     snapshot = outputs.flat()
     if accelerator.kind != "cpu":
         snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
-    return Lane(name, runner, inputs, outputs, layout, snapshot, commits=commits)
+    return Lane(
+        name,
+        runner,
+        inputs,
+        outputs,
+        layout,
+        snapshot,
+        commits=commits,
+        signs=case.signs,
+        bounds=case.bounds,
+    )
 
 
 def are_committed(case: Case, slots: Sequence[OutputSlot]) -> bool:
     """Return whether outputs of a call are committed one by one: those that are large beside
-    what a write costs. In train mode gradients add up over a batch."""
-    if case.accelerator.kind != "cpu" or case.train:
+    what a write costs. In train mode gradients add up over a batch, and the size of some outputs
+    is known after the batch only."""
+    if case.accelerator.kind != "cpu" or case.train or case.bounds:
         return False
     dtypes = [dtype_of(slot.dtype) for slot in slots]
     sizes = [math.prod(slot.shape) for slot in slots]
@@ -264,6 +298,7 @@ def span_of(
     body, wanted_body = encode(request), encode(wanted)
     is_batch = isinstance(request, Batch)
     is_on_cpu = accelerator.kind == "cpu"
+    quiet_others(lane.runner)
     # Calls that one runner alone makes would leave another state in it.
     if lane.rehearses and (is_batch or (is_on_cpu and not case.leaves_traces)):
         lane.runner.ask(Rehearse(num_calls=lane.rehearses), limits.call_s)

@@ -77,6 +77,8 @@ def call_of(
     else:
         source.grads = [t.is_floating_point() for t in source.made[0].tensors]
         source.moves, source.mixes = movable(source.made), mixable(source.made)
+        for number in source.made[0].structure:
+            source.moves[number] = source.mixes[number] = False
         source.orders = orders_of(source.made)
     case = Case(
         name=workload.name,
@@ -128,7 +130,7 @@ def make_arguments(
             laid, end = [], 0
             for one in calls:
                 slots, end = place(one.slots, end)
-                laid.append(Laid(slots, one.data))
+                laid.append(Laid(slots, one.data, one.structure))
             # Made on the CPU, for any device: this runner needs no GPU.
             segment = runner.share("made", Cpu(), end, limits.call_s)
             places = tuple(tuple(one.slots) for one in laid)
@@ -141,7 +143,7 @@ def make_arguments(
                 flat, (one,) = ask(what, [one_seed])
                 views = [view_of(flat, slot) for slot in one.slots]
                 tensors = [view.to(place_for(accelerator, view), copy=True) for view in views]
-                sets.append(InputSet(tensors, one.data))
+                sets.append(InputSet(tensors, one.data, one.structure))
                 if flat.numel() > LARGE_BYTES and len(sets) > 1:
                     break
             return sets

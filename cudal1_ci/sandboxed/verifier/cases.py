@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -37,6 +38,14 @@ from ..wire.verifier import Limits as Limits
 from .compare import Difference, Tolerance, difference, tolerance
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan, num_together
+
+if TYPE_CHECKING:
+    from .signs import Vectors
+
+BY_READING = (
+    "its code could run when the state is read, outside of the clock; the reference's is of "
+    "torch's own type"
+)
 
 
 class Rejected(Exception):
@@ -116,8 +125,11 @@ class Case:
     state: list[torch.Tensor] = field(default_factory=list)
     trials: list[tuple[str, InputSet]] = field(default_factory=list)
     expected: Answer | None = None
-    oracle: list[list[torch.Tensor]] | None = None
+    oracle: list[list[torch.Tensor] | None] = field(default_factory=list)
+    """Outputs in float64, by trial: None where they are not the truth of the reference's."""
     tolerances: list[list[Tolerance]] = field(default_factory=list)
+    explained: set[int] = field(default_factory=set)
+    """Trials whose budgets include all that rounding may do (spread.py)."""
     precision: str = "strict"
     """Allowance beyond the reference's own precision (precision.py),"""
     strict: list[list[Tolerance]] = field(default_factory=list)
@@ -129,13 +141,25 @@ class Case:
     usual: list[float] = field(default_factory=list)
     """The reference's error of every output on inputs that a training workload states."""
     findings: list[Finding] = field(default_factory=list)
+    bounds: dict[int, int] = field(default_factory=dict)
+    """By number: outputs whose shape depends on values, and their most elements
+    (value_shapes.py)."""
+    signs: dict[int, Vectors] | None = None
+    """By number: outputs that are vectors without a definite sign; None before a candidate was
+    off (signs.py)."""
+    unsettled: frozenset[int] = frozenset()
+    """Trials whose vectors are not definite."""
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference accepts one, and its answer after those on the
     trials."""
     other_state: tuple[list[torch.Tensor], Answer] | None = None
     """Another state, and the answer on the first trial once it is loaded after the trials."""
+    inexact: frozenset[str] | None = None
+    """What of the reference's state has types of its own; None before it was loaded."""
     reached: frozenset[str] | None = None
     """Inputs and parameters that the reference's gradients reach, once a patch was right."""
+    contract: Any = None
+    """What is known of its contract (contract/), once a candidate was examined by it."""
     num_together: int | None = None
     """Trial sets that a runner gets at a time; None before the size of a call's outputs is
     known."""
@@ -147,6 +171,12 @@ class Case:
     """Calls wanted in a timed batch, settled at the first repetition,"""
     is_device_bound: bool = False
     """and whether the device is still computing when the reference's last call has returned."""
+
+    def truth(self, number: int) -> Sequence[torch.Tensor | None]:
+        """Return the oracle's outputs of a trial, None for each where there are none."""
+        assert self.expected is not None
+        found = self.oracle[number] if self.oracle else None
+        return [None] * len(self.expected.outputs[number]) if found is None else found
 
     @property
     def leaves_traces(self) -> bool:
@@ -184,6 +214,10 @@ class Case:
                 device=self.accelerator.kind,
             )
             runner.facts = runner.ask(request, limits.load_s)
+            if self.inexact is None:
+                self.inexact = frozenset(runner.facts.inexact)
+            elif own := sorted(set(runner.facts.inexact) - self.inexact):
+                raise Rejected("reward_hack", "state.type", f"{'; '.join(own)}: {BY_READING}")
             if self.state_slots:
                 compare_state(self.state_slots, runner.facts.state)
                 self.load_state(runner, self.state, limits)
@@ -202,13 +236,14 @@ class Case:
         sets: list[InputSet] | None = None,
         before_copy: Callable[[Sequence[Called], int], None] | None = None,
         is_between: bool = False,
+        rounding: int | None = None,
     ) -> Answer:
         """Call a runner on sets of inputs, by default those of the trials.
 
         Sets go to the runner together, all of them unless they are large. It keeps every output
         until the last call was made, then the outputs are copied. `before_copy` gets the outputs'
         descriptions and the number of the first set, before there is memory for them. runner.py
-        explains `is_between`.
+        explains `is_between` and `rounding`.
         """
         leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
@@ -216,7 +251,9 @@ class Case:
         first = 0
         while first < len(sets):
             some = sets[first : first + (self.num_together or 1)]
-            self.answer_some(runner, limits, some, first, answer, dtype, before_copy, is_between)
+            self.answer_some(
+                runner, limits, some, first, answer, dtype, before_copy, is_between, rounding
+            )
             first += len(some)
         if leaves_state and not self.train:  # there it is among the outputs of each call
             answer.state = self.state_after(runner, limits)
@@ -232,6 +269,7 @@ class Case:
         dtype: Wider | None,
         before_copy: Callable[[Sequence[Called], int], None] | None,
         is_between: bool,
+        rounding: int | None,
     ) -> None:
         """Add a runner's answers on some sets, whose first one has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
@@ -239,6 +277,7 @@ class Case:
             sets=tuple(range(len(sets))),
             seeds=tuple(self.seed + 1 + first + i for i in range(len(sets))),
             is_between=is_between,
+            rounding=rounding,
         )
         reply = runner.ask(asked, limits.call_s)
         if len(reply.calls) != len(sets):
@@ -366,6 +405,19 @@ class Case:
         for slot, tensor in zip(slots, tensors, strict=True):
             segment.tensor(slot).copy_(tensor)
         self.accelerator.synchronize()
+
+
+def describe_leaf(case: Case, number: int, leaf: int) -> str:
+    """Return `output 0`, or which gradient or state tensor a compared leaf is."""
+    assert case.expected is not None
+    num_leaves = case.expected.calls[number].num_leaves
+    if leaf < num_leaves:
+        return f"output {leaf}"
+    num_states = len(case.state_slots)
+    num_compared = len(case.expected.outputs[number])
+    if leaf >= num_compared - num_states:
+        return f"state `{case.state_slots[leaf - num_compared + num_states].key}` after the call"
+    return f"gradient {leaf - num_leaves}"
 
 
 def size_of(slots: Sequence[Slot]) -> int:

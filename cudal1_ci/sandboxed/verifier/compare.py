@@ -58,6 +58,16 @@ class Tolerance:
     relative: float
     scale: float | None = None
     """Magnitude of the expected values, where it is known already."""
+    local: torch.Tensor | None = None
+    """Allowed error of each element where that is more (spread.py): of whole numbers and truth
+    values too, which are exact elsewhere."""
+    is_guessed: bool = False
+    """Whether the reference's error is unknown, and the dtype's tolerance counts."""
+
+    @property
+    def most_absolute(self) -> float:
+        """Return the allowed error of an element where that is largest."""
+        return self.absolute if self.local is None else max(self.absolute, float(self.local.max()))
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,11 @@ def as_bools(flags: Sequence[torch.Tensor]) -> list[bool]:
     return found
 
 
+def is_inexact(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor holds floats or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def allowance(dtype: torch.dtype) -> Allowance:
     """Return the allowance for floats of that dtype."""
     return SHORT if torch.finfo(dtype).eps > SHORT_EPS else LONG
@@ -106,16 +121,19 @@ def tolerance(
     device: torch.device | None = None,
     known: float = 0.0,
     noise: float = 0.0,
+    *,
+    has_spread: bool = False,
 ) -> Tolerance:
     """Return the budget of one output leaf.
 
     `given` is the user's (atol, rtol) and takes precedence. `known` is the allowance on other
     inputs, as a share of the output's magnitude. `noise`, where there is little but rounding, is
-    absolute (rounding_noise.py). The computation is on `device`, where the tensors need not be.
+    absolute (rounding_noise.py). With a spread the conditioning is known without an oracle. The
+    computation is on `device`, where the tensors need not be.
     """
     if given is not None:
         return Tolerance(*given)
-    if not (reference.is_floating_point() or reference.is_complex()):
+    if not is_inexact(reference):
         return Tolerance(0.0, 0.0)
     eps = torch.finfo(reference.dtype).eps
     if reference.dtype == torch.float64:
@@ -125,13 +143,15 @@ def tolerance(
     truth = oracle if oracle is not None else reference
     found = measure(truth, device)
     scale = found.root_mean_square
-    floor = allowed.no_oracle_multiple if oracle is None else 1.0
+    is_guessed = oracle is None and not has_spread
+    floor = allowed.no_oracle_multiple if is_guessed else 1.0
     error = 0.0 if oracle is None else largest_error(reference, oracle, device, found.below)
     absolute = max(allowed.absolute_eps * eps * floor, known) * scale
     absolute = max(absolute, allowed.error_multiple * error, noise)
     # An expected output of exact zeros has no magnitude: one rounding of a number near 1 passes.
     absolute = absolute if scale else max(absolute, eps)
-    return Tolerance(absolute, allowed.relative_eps * eps * floor, scale)
+    relative = allowed.relative_eps * eps * floor
+    return Tolerance(absolute, relative, scale, is_guessed=is_guessed)
 
 
 def largest_error(
@@ -168,17 +188,18 @@ def difference(
     element that is off by more than `near` is far."""
     if reference.numel() == 0:
         return Difference(0.0, 0.0, 0.0, 0)
-    is_exact = not (reference.is_floating_point() or reference.is_complex())
-    scale = 0.0 if is_exact else budget.scale
+    scale = budget.scale if is_inexact(reference) else 0.0
     if scale is None:
         scale = magnitude(reference if oracle is None else oracle, device)
     oracles = itertools.repeat(None) if oracle is None else pieces(oracle, device)
+    local = itertools.repeat(None) if budget.local is None else pieces(budget.local, device)
     found = [
         piece_difference(*parts, budget, scale, near)
         for parts in zip(
             pieces(candidate, device),
             pieces(reference, device),
             oracles,
+            local,
             strict=False,
         )
     ]
@@ -209,32 +230,44 @@ def piece_difference(
     candidate: torch.Tensor,
     reference: torch.Tensor,
     oracle: torch.Tensor | None,
+    local: torch.Tensor | None,
     budget: Tolerance,
     scale: float,
     near: float,
 ) -> Difference:
     """Compare some elements; `scale` is the magnitude of all. A difference within the budget has
     no place, and is not far."""
-    if not (reference.is_floating_point() or reference.is_complex()):
-        return exact_difference(candidate, reference)
+    if not is_inexact(reference):
+        return exact_difference(candidate, reference, local)
     scale = max(scale, 1e-300)
     got, truth = widen(candidate), widen(reference if oracle is None else oracle)
     gap, size = (got - truth).abs(), truth.abs()
-    ratio = gap / (budget.absolute + budget.relative * size).clamp_min_(1e-300)
+    ratio = gap / allowed_at(size, budget, local)
     # There is one wait for the device: with other processes each wait takes milliseconds.
     largest = [gap.max(), ratio.max(), (gap / size.clamp_min(scale)).max()]
     max_abs, excess, max_rel = torch.stack(largest).tolist()
     if not math.isfinite(max_abs):
-        return difference_beside_infinities(got, widen(reference), truth, budget, scale, near)
+        said = widen(reference)
+        return difference_beside_infinities(got, said, truth, local, budget, scale, near)
     if excess <= 1:
         return Difference(max_abs, max_rel, excess, 0)
     num_far = int((gap > near * (size + scale)).sum())
     return Difference(max_abs, max_rel, excess, num_far, place(ratio == excess))
 
 
-def exact_difference(candidate: torch.Tensor, reference: torch.Tensor) -> Difference:
-    """Compare whole numbers and truth values."""
+def allowed_at(size: torch.Tensor, budget: Tolerance, local: torch.Tensor | None) -> torch.Tensor:
+    """Return the allowed error of elements of that size."""
+    allowed = (budget.absolute + budget.relative * size).clamp_min_(1e-300)
+    return allowed if local is None else torch.maximum(allowed, widen(local))
+
+
+def exact_difference(
+    candidate: torch.Tensor, reference: torch.Tensor, ties: torch.Tensor | None
+) -> Difference:
+    """Compare whole numbers and truth values. At `ties` they may differ by as much."""
     wrong = candidate != reference
+    if ties is not None and bool(wrong.any()):
+        wrong &= (widen(candidate) - widen(reference)).abs() > ties
     count = int(wrong.sum())
     gap = float((widen(candidate) - widen(reference)).abs().max()) if count else 0.0
     return Difference(gap, gap, float("inf") if count else 0.0, count, place(wrong))
@@ -244,6 +277,7 @@ def difference_beside_infinities(
     got: torch.Tensor,
     said: torch.Tensor,
     oracle: torch.Tensor,
+    local: torch.Tensor | None,
     budget: Tolerance,
     scale: float,
     near: float,
@@ -257,7 +291,7 @@ def difference_beside_infinities(
     same_infinity = torch.where(torch.isnan(truth.abs()), torch.isnan(got.abs()), got == truth)
     broken = ~both & ~same_infinity
     is_broken = bool(broken.any())
-    ratio = gap / (budget.absolute + budget.relative * size).clamp_min_(1e-300)
+    ratio = gap / allowed_at(size, budget, local)
     excess = float("inf") if is_broken else float(ratio.max())
     max_abs, max_rel = float(gap.max()), float((gap / size.clamp_min(scale)).max())
     if excess <= 1:

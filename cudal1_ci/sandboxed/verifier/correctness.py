@@ -20,12 +20,15 @@ from ..forkserver.handles import RunnerFailure, RunnerHandle
 from ..wire.programs import Program, TreeProgram
 from ..wire.runner import Called, Settings
 from ..wire.verdicts import Finding, KernelTime, Status
-from .cases import Answer, Case, Limits, Rejected
+from .cases import Answer, Case, Limits, Rejected, describe_leaf
+from .changed_settings import is_refused, process_changes
 from .compare import Difference, Tolerance, difference
 from .failures import rejection_of_candidate
 from .gradient_flow import compare_reach
 from .inputs import each_same_bits, same_bits
-from .output_aliasing import compare_memory
+from .output_aliasing import compare_memory, left_to_the_reader
+from .signs import aligned, learn_signs, words_on_signs
+from .spread import MOST_JUMPS, explain
 from .stream_order import compare_order
 
 
@@ -67,7 +70,7 @@ def examine(
                 runner, limits, before_copy=lambda calls, at: compare_form(case, calls, at)
             )
             compare_mutations(case, answer)
-            max_abs, max_rel = compare_values(case, answer)
+            max_abs, max_rel = compare_equivalent(case, template, answer, limits)
             compare_memory(case, answer)
             findings = compare_settings(case, answer, is_patch=isinstance(program, TreeProgram))
             findings += less_precise(case, answer)
@@ -101,12 +104,14 @@ def compare_other_state(case: Case, runner: RunnerHandle, limits: Limits) -> Non
     case.load_state(runner, state, limits)
     got = case.answer(runner, limits, sets=[case.trials[0][1]])
     worst = worst_difference(case, expected, got)
-    if worst is not None and worst.excess > 1:
+    if worst is None or worst.excess > 1:
+        how = "has another form" if worst is None else f"is off by {worst.max_abs:.3g}"
         message = (
-            f"the output is off by {worst.max_abs:.3g} when other weights are loaded after the "
-            "first calls: it goes on with the old ones, or does without some"
+            f"the output {how} when other weights are loaded after the first calls: it continues "
+            "with the old ones, or does without some"
         )
-        raise Rejected("incorrect_values", "state.baked", message, max_abs_error=worst.max_abs)
+        most = None if worst is None else worst.max_abs
+        raise Rejected("incorrect_values", "state.baked", message, max_abs_error=most)
 
 
 def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | None:
@@ -115,6 +120,7 @@ def worst_difference(case: Case, expected: Answer, got: Answer) -> Difference | 
     ours, theirs = expected.outputs[0], got.outputs[0]
     if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in theirs]:
         return None
+    theirs = aligned(case.signs, theirs, ours)
     return max(case.differences(theirs, ours), key=lambda one: one.excess)
 
 
@@ -179,6 +185,11 @@ def compare_form(case: Case, calls: Sequence[Called], first: int) -> None:
         if want.types != got.types:
             message = f"expected outputs of types {list(want.types)}, got {list(got.types)} {on}"
             raise Rejected("reward_hack", "output.type", message)
+        if lazy := sorted(set(got.lazy) - set(want.lazy)):
+            raise left_to_the_reader(lazy[0], on)
+        if got.is_rewritten and not want.is_rewritten:
+            message = f"a later call changed what the list or dict that it returned holds {on}"
+            raise Rejected("reward_hack", "output.rewritten", message)
         for leaf, (ours, theirs) in enumerate(zip(want.aliases, got.aliases, strict=True)):
             if set(theirs) - set(ours):
                 message = f"output {leaf} shares memory with an input; the reference's does not"
@@ -243,9 +254,13 @@ def compare_mutations(case: Case, answer: Answer) -> None:
             raise Rejected("incorrect_values", "state.values", message, max_abs_error=found.max_abs)
 
 
-def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
+def compare_values(
+    case: Case, answer: Answer, explain: Callable[[int], bool] = lambda _: False
+) -> tuple[float, float]:
     """Compare every output of every trial with its budget. Return the largest absolute and
-    relative error."""
+    relative error. Where rounding may be why an output is off, `explain` learns what rounding may
+    do on that trial's inputs, and returns whether that was not known."""
+    assert case.expected is not None
     differences = differences_of(case, answer, case.tolerances)
     found, number, leaf = max(differences, key=lambda one: one[0].excess)
     if found.excess <= 1:
@@ -253,6 +268,9 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
             max(one.max_abs for one, _, _ in differences),
             max(one.max_rel for one, _, _ in differences),
         )
+    is_rare = found.num_far <= MOST_JUMPS * answer.outputs[number][leaf].numel()
+    if is_rare and explain(number):
+        return compare_values(case, answer, explain)
     status: Status = "incorrect_values"
     rule = "values.mismatch"
     if found.is_loose:
@@ -260,11 +278,29 @@ def compare_values(case: Case, answer: Answer) -> tuple[float, float]:
     raise Rejected(
         status,
         rule,
-        off_by(case, found, number, leaf),
+        off_by(case, found, number, leaf)
+        + words_on_signs(case, answer.outputs[number], case.expected.outputs[number], leaf),
         evidence=None if found.is_loose else share_of(found, answer.outputs[number][leaf].numel()),
         max_abs_error=found.max_abs,
         max_rel_error=found.max_rel,
     )
+
+
+def compare_equivalent(
+    case: Case, template: Template, answer: Answer, limits: Limits
+) -> tuple[float, float]:
+    """Compare as `compare_values` does. Where a candidate is off, learn whether the signs of the
+    output are free (signs.py), and compare again. Raises Rejected."""
+
+    def explained(number: int) -> bool:
+        return explain(case, template, limits, number)
+
+    try:
+        return compare_values(case, answer, explained)
+    except Rejected:
+        if case.signs is not None or not learn_signs(case, template, limits):
+            raise
+    return compare_values(case, answer, explained)
 
 
 def less_precise(case: Case, answer: Answer) -> list[Finding]:
@@ -285,10 +321,12 @@ Place = tuple[Difference, int, int]
 
 def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]) -> list[Place]:
     """Return the difference of every output of every trial."""
+    assert case.expected is not None
     return [
         (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
         for number, outputs in enumerate(answer.outputs)
-        for leaf, output in enumerate(outputs)
+        if number not in case.unsettled
+        for leaf, output in enumerate(aligned(case.signs, outputs, case.expected.outputs[number]))
     ]
 
 
@@ -314,24 +352,11 @@ def leaf_difference(
     found = difference(
         output,
         case.expected.outputs[number][leaf],
-        case.oracle[number][leaf] if case.oracle else None,
+        case.truth(number)[leaf],
         budget,
         case.accelerator.device,
     )
     return replace(found, max_rel=0.0) if leaf in case.noise else found
-
-
-def describe_leaf(case: Case, number: int, leaf: int) -> str:
-    """Return `output 0`, or which gradient or state tensor a compared leaf is."""
-    assert case.expected is not None
-    num_leaves = case.expected.calls[number].num_leaves
-    if leaf < num_leaves:
-        return f"output {leaf}"
-    num_states = len(case.state_slots)
-    num_compared = len(case.expected.outputs[number])
-    if leaf >= num_compared - num_states:
-        return f"state `{case.state_slots[leaf - num_compared + num_states].key}` after the call"
-    return f"gradient {leaf - num_leaves}"
 
 
 def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Finding]:
@@ -346,7 +371,11 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
     """
     assert case.expected is not None
     ours, theirs = (values_of(one.flags) for one in (case.expected, answer))
-    changed = {key: (value, theirs[key]) for key, value in ours.items() if theirs[key] != value}
+    changed = {
+        key: (value, theirs[key])
+        for key, value in ours.items()
+        if theirs[key] != value and key != "process"
+    }
     shown = [
         Finding(rule=f"state.{key}", message=f"{words}: {str(changed[key][1])[:300]}")
         for key, words in SHOWN.items()
@@ -359,10 +388,17 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
         )
         shown.append(Finding(rule="state.flags", message=message))
     rest = {k: pair for k, pair in changed.items() if k not in SHOWN and k not in flags}
-    if rest:
-        text = shown_changes(rest)
-        message = f"it changes settings of the whole process ({text[:1000]})"
+    assert case.expected.flags is not None
+    assert answer.flags is not None
+    own = process_changes(case.expected.flags.process, answer.flags.process)
+    refused = {name for name in own if is_refused(name, is_patch=is_patch)}
+    if rest or refused:
+        text = shown_changes({**rest, **own})
+        message = f"it changes settings of the whole process ({text[:1500]})"
         raise Rejected("reward_hack", "state.global", message)
+    if own:
+        message = f"it changes settings of the whole process ({shown_changes(own)[:1500]})"
+        shown.append(Finding(rule="state.process", message=message))
     return shown
 
 

@@ -21,6 +21,10 @@ Result = TypeVar("Result")
 MAX_MESSAGE_CHARS = 500
 
 
+INEXACT = "InexactType"
+"""Name of the error of runner/exact_types.py: what is read is of a type of the program's own."""
+
+
 def rejection_of_candidate(failure: RunnerFailure, program: Program) -> Rejected:
     """Return the rejection of a candidate that failed to answer."""
     if failure.stage == "compile":
@@ -33,6 +37,8 @@ def rejection_of_candidate(failure: RunnerFailure, program: Program) -> Rejected
         return Rejected("runtime_error", "runner.died", failure.message, log=failure.log)
     if failure.stage == "import":
         return Rejected("compile_error", "program.import", failure.message, log=failure.log)
+    if failure.error is not None and failure.error.kind == INEXACT:
+        return Rejected("reward_hack", "state.type", failure.error.message, log=failure.log)
     rule = "memory.exhausted" if is_out_of_memory(failure) else "program.raised"
     return Rejected("runtime_error", rule, failure.message, log=failure.log)
 

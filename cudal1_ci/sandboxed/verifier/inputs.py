@@ -47,6 +47,8 @@ class InputSet:
 
     tensors: list[torch.Tensor]
     data: str | None = None
+    structure: tuple[int, ...] = ()
+    """Numbers of the tensors that are the structure of others, such as indices."""
 
     @property
     def num_bytes(self) -> int:
@@ -59,6 +61,7 @@ class Laid:
 
     slots: list[Slot]
     data: str | None
+    structure: tuple[int, ...] = ()
 
 
 @dataclass
@@ -318,6 +321,8 @@ class Room:
         slot = slot_of(tensor)
         if self.dtype and tensor.is_floating_point():
             return replace(slot, dtype=self.dtype)
+        if self.dtype and tensor.is_complex():
+            return replace(slot, dtype="complex128")
         return slot
 
     def describe(self) -> tuple[LaidSet, ...]:

@@ -7,12 +7,13 @@ candidate that returns it is correct, and no speedup of it means anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from ..wire.verdicts import Finding
 from .cases import Case, Rejected
-from .compare import difference
+from .compare import Tolerance, difference
 from .inputs import same_bits
 
 MOST_ELEMENTS = 2**24
@@ -25,13 +26,12 @@ def try_mutants(case: Case) -> None:
     assert case.expected is not None
     device = case.accelerator.device  # a large output may be in the host's memory
     outputs = [[some_of(output).to(device) for output in one] for one in case.expected.outputs]
+    tolerances = [[for_some(budget) for budget in budgets] for budgets in case.tolerances]
     for kind, mutant in MUTANTS.items():
         if all(
             difference(mutant(outputs, number, leaf), output, None, budget).excess <= 1
             for number, leaves in enumerate(outputs)
-            for leaf, (output, budget) in enumerate(
-                zip(leaves, case.tolerances[number], strict=True)
-            )
+            for leaf, (output, budget) in enumerate(zip(leaves, tolerances[number], strict=True))
         ):
             message = f"an answer of {kind} would pass: the workload is too weak to tell"
             case.findings.append(Finding(rule="workload.weak", message=message))
@@ -65,17 +65,23 @@ def is_answered_by_the_first(case: Case, number: int) -> bool:
     answers = case.expected.outputs[0], case.expected.outputs[number]
     if [one.shape for one in answers[0]] != [one.shape for one in answers[1]]:
         return False
-    truth = case.oracle[number] if case.oracle else [None] * len(answers[0])
     device = case.accelerator.device
     return all(
         difference(one, other, exact, budget, device).excess <= 1
-        for one, other, exact, budget in zip(*answers, truth, case.tolerances[number], strict=True)
+        for one, other, exact, budget in zip(
+            *answers, case.truth(number), case.tolerances[number], strict=True
+        )
     )
 
 
 def some_of(output: torch.Tensor) -> torch.Tensor:
     """Return all elements, or enough of them."""
     return output if output.numel() <= MOST_ELEMENTS else output.reshape(-1)[:MOST_ELEMENTS]
+
+
+def for_some(budget: Tolerance) -> Tolerance:
+    """Return the budget of those elements."""
+    return budget if budget.local is None else replace(budget, local=some_of(budget.local))
 
 
 def mean_of(outputs: list[list[torch.Tensor]], number: int, leaf: int) -> torch.Tensor:

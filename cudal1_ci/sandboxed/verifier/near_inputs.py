@@ -12,14 +12,16 @@ covered either; they have fewer elements, and an oracle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from .compare import SHORT_EPS, Tolerance
-from .magnitude import pieces, widen
+from .inputs import InputSet
+from .magnitude import pieces, root_mean_square, widen
 
 MOST_NEARBY = 16
 """Batches of the reference on nearby inputs. Each is on the other side of a jump one time in
@@ -27,6 +29,8 @@ three or more, where a candidate is."""
 NEARBY_EPS = 8.0
 """Distance between inputs (standard deviation), in units of their last place: as much as a sum
 of some hundred products in another order, and an eighth of what an output may be off."""
+SHAKEN_EPS = 2.0
+"""The same, in units of the last place of the element or of a usual one, whatever is larger."""
 MOST_ELEMENTS = 2**22
 """Most elements that are checked. Behind a normalization one jump moves all of a call's
 elements. No more than a few calls of a batch have one."""
@@ -62,14 +66,8 @@ def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> S
     if not expected.is_floating_point():
         return None
     numbers = [
-        torch.isclose(
-            widen(one), widen(other), rtol=budget.relative, atol=budget.absolute, equal_nan=True
-        )
-        .logical_not_()
-        .flatten()
-        .nonzero()
-        .flatten()
-        for one, other in zip(pieces(got), pieces(expected), strict=True)
+        is_near.logical_not().flatten().nonzero().flatten()
+        for is_near in each_near(got, expected, budget)
     ]
     if sum(map(len, numbers)) > MOST_ELEMENTS:
         return None
@@ -77,7 +75,25 @@ def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> S
     if not (values.isfinite().all() and truth.isfinite().all()):
         return None
     slack = budget.absolute + budget.relative * truth.abs()
+    if budget.local is not None:
+        slack = torch.maximum(slack, picked(budget.local.expand_as(expected), numbers))
     return Strays(numbers, values, slack, truth, truth)
+
+
+def each_near(
+    got: torch.Tensor, expected: torch.Tensor, budget: Tolerance
+) -> Iterator[torch.Tensor]:
+    """Yield which elements of each piece are within a budget. Its allowance for single elements
+    is that of one call; of several calls each has it."""
+    local: Iterator[torch.Tensor | None] = itertools.repeat(None)
+    if budget.local is not None:
+        local = pieces(budget.local.expand_as(expected))
+    for one, other, allowed in zip(pieces(got), pieces(expected), local, strict=False):
+        ours, theirs = widen(one), widen(other)
+        is_near = torch.isclose(
+            ours, theirs, rtol=budget.relative, atol=budget.absolute, equal_nan=True
+        )
+        yield is_near if allowed is None else is_near | ((ours - theirs).abs() <= allowed)
 
 
 def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -98,6 +114,22 @@ def are_jumps(
         if all(some.are_explained for some in strays.values()):
             return True
     return False
+
+
+def shaken(one: InputSet, generator: torch.Generator) -> InputSet:
+    """Return a set whose floats differ by rounding, zeros and equal numbers among them too."""
+    return replace(one, tensors=[shake(tensor, generator) for tensor in one.tensors])
+
+
+def shake(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return numbers that differ by rounding of numbers as large as the tensor's."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor.clone()
+    values = widen(tensor)
+    noise = torch.randn(tensor.shape, generator=generator, device=tensor.device)
+    sizes = values.abs().clamp_min(root_mean_square(tensor) or 1.0)
+    changed = values + SHAKEN_EPS * torch.finfo(tensor.dtype).eps * sizes * noise
+    return torch.empty_like(tensor).copy_(changed)
 
 
 def nudge(tensor: torch.Tensor, generator: torch.Generator, *, is_rigid: bool) -> None:

@@ -10,56 +10,77 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
 from ..wire.verdicts import Finding
 from .calls import answer_of
-from .cases import Case, Limits, Rejected
-from .compare import Tolerance, as_bools, difference, loose, tolerance
-from .correctness import describe_leaf
+from .cases import Case, Limits, Rejected, describe_leaf
+from .compare import Tolerance, as_bools, difference, is_inexact, loose, tolerance
 from .magnitude import magnitude, pieces
-from .rounding_noise import Outputs, find_noise, may_be_rounding, rounding_at, usual_errors
+from .rounding_noise import (
+    Outputs,
+    find_noise,
+    is_stated,
+    may_be_rounding,
+    rounding_at,
+    usual_errors,
+)
 
 MOST_KNOWN = 0.05
 """Most share of an output's magnitude. Other weights differ by a tenth, and a program that still
 uses the old ones must be seen. (Where the dtype explains more, more is allowed.)"""
 
 
-def learn_oracle(case: Case, template: Template, limits: Limits) -> None:
-    """Learn the outputs in float64, where the reference runs so and agrees with itself."""
+def learn_oracle(case: Case, template: Template, limits: Limits) -> str | None:
+    """Learn the outputs in float64, where the reference runs so and agrees with itself. Return
+    why there are none for some inputs."""
     assert case.expected is not None
-    reason = None
-    if case.uses_rng:
-        reason = "it draws random numbers, which differ between precisions"
-    else:
-        try:
-            reason = accept(case, answer_of(case, template, limits, "float64").outputs)
-        except (RunnerFailure, Rejected) as failure:
-            reason = str(failure)
-    if reason is not None:
-        message = f"the reference was not run in float64 ({reason[:300]}): the dtype's tolerance"
-        case.findings.append(Finding(rule="oracle.absent", message=message))
+    try:
+        reason = accept(case, answer_of(case, template, limits, "float64").outputs)
+    except (RunnerFailure, Rejected) as failure:
+        return str(failure)
+    if reason is not None and case.uses_rng:
+        return "it draws random numbers, which differ between precisions"
+    return reason
 
 
 def accept(case: Case, oracle: Outputs) -> str | None:
-    """Take an oracle's outputs as the truth of the expected ones, or return why they cannot be
-    that. One output that does not fit rejects all: another branch taken in float64 may affect
-    others. Rounding of the reference is no misfit (rounding_noise.py)."""
+    """Take an oracle's outputs as the truth of the expected ones. One output that does not fit
+    rejects all outputs of its trial, since another branch taken in float64 may affect others, and
+    no other trial. Return why the first of such trials has none. Rounding of the reference is no
+    misfit (rounding_noise.py)."""
     assert case.expected is not None
-    pairs = list(zip(case.expected.outputs, oracle, strict=True))
-    if any(forms_of(ours) != forms_of(theirs) for ours, theirs in pairs):
-        return "its outputs have other shapes in float64"
-    device = case.accelerator.device
-    oracle = [
-        [with_the_largest(*pair, device) for pair in zip(*both, strict=True)] for both in pairs
-    ]
-    pairs = list(zip(case.expected.outputs, oracle, strict=True))
-    case.usual = usual_errors(case, oracle)
-    case.noise = find_noise(case, oracle, case.usual)
-    for number, (ours, theirs) in enumerate(pairs):
+    expected, device = case.expected.outputs, case.accelerator.device
+    reasons: dict[int, str] = {}
+    case.oracle = []
+    for number, (ours, theirs) in enumerate(zip(expected, oracle, strict=True)):
+        if forms_of(ours) != forms_of(theirs):
+            reasons[number] = "its outputs have other shapes in float64"
+            case.oracle.append(None)
+        else:
+            pairs = zip(ours, theirs, strict=True)
+            case.oracle.append([with_the_largest(*pair, device) for pair in pairs])
+    while True:
+        if not any(one and is_stated(case, number) for number, one in enumerate(case.oracle)):
+            case.oracle = [None] * len(expected)
+        case.usual = usual_errors(case)
+        case.noise = find_noise(case, case.usual)
+        misfits = find_misfits(case)
+        if not misfits:
+            return reasons[min(reasons)] if reasons else None
+        reasons |= misfits
+        # What is noise on the other trials is found again without these.
+        case.oracle = [None if n in misfits else one for n, one in enumerate(case.oracle)]
+
+
+def find_misfits(case: Case) -> dict[int, str]:
+    """Return the trials whose oracle cannot be the truth, each with the reason."""
+    assert case.expected is not None
+    found = {}
+    for number, (ours, theirs) in enumerate(zip(case.expected.outputs, case.oracle, strict=True)):
+        if theirs is None:
+            continue
         for leaf, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             reason = mismatch(case, one, other, may_be_rounding(case, number, leaf))
-            if reason is not None:
-                case.usual, case.noise = [], {}
-                return f"{describe_leaf(case, number, leaf)} {reason}"
-    case.oracle = oracle
-    return None
+            if reason is not None and number not in found:
+                found[number] = f"{describe_leaf(case, number, leaf)} {reason}"
+    return found
 
 
 def with_the_largest(
@@ -81,18 +102,18 @@ def with_the_largest(
 
 def forms_of(outputs: list[torch.Tensor]) -> list[tuple[torch.Size, bool]]:
     """Return what must be the same in float64."""
-    return [(one.shape, one.is_floating_point()) for one in outputs]
+    return [(one.shape, is_inexact(one)) for one in outputs]
 
 
 def mismatch(case: Case, one: torch.Tensor, other: torch.Tensor, is_rounding: bool) -> str | None:
     """Return why an output of the oracle cannot be the truth of the reference's. Of rounding it
     can, unless one of them is no number."""
-    near = loose(one.dtype) if one.is_floating_point() else 0.0
+    near = loose(one.dtype) if is_inexact(one) else 0.0
     near = math.inf if is_rounding else near
     found = difference(one, other, None, Tolerance(0.0, 0.0), case.accelerator.device, near)
-    if not one.is_floating_point() and found.excess > 1:
+    if not is_inexact(one) and found.excess > 1:
         return "holds other integers in float64"
-    if one.is_floating_point() and not found.is_loose and found.max_abs:
+    if is_inexact(one) and not found.is_loose and found.max_abs:
         return f"differs by {found.max_abs:.3g} in float64"
     return None
 
@@ -101,12 +122,29 @@ def settle_tolerances(case: Case) -> None:
     """Settle the budget of every output of every trial."""
     assert case.expected is not None
     for number, outputs in enumerate(case.expected.outputs):
-        truth = case.oracle[number] if case.oracle else [None] * len(outputs)
         budgets = []
-        for leaf, pair in enumerate(zip(outputs, truth, strict=True)):
+        for leaf, pair in enumerate(zip(outputs, case.truth(number), strict=True)):
             rounding = rounding_at(case, number, leaf, *pair)
             budgets.append(tolerance(*pair, case.given, case.accelerator.device, noise=rounding))
         case.tolerances.append(budgets)
+
+
+def report_unknown(case: Case, reason: str | None) -> None:
+    """Report trials for which there is neither an oracle, with the `reason`, nor a spread."""
+    assert case.expected is not None
+    if reason is None or case.given is not None:
+        return
+    unknown = [
+        f"`{name}`"
+        for (name, _), budgets in zip(case.trials, case.tolerances, strict=True)
+        if any(budget.is_guessed for budget in budgets)
+    ]
+    if unknown:
+        message = (
+            f"the reference was not run in float64 on {', '.join(unknown)} ({reason[:300]}), and "
+            "random rounding shows no error there: the dtype's tolerance"
+        )
+        case.findings.append(Finding(rule="oracle.absent", message=message))
 
 
 def known_errors(case: Case) -> list[float]:
@@ -123,5 +161,5 @@ def known_errors(case: Case) -> list[float]:
             scale = magnitude(output, case.accelerator.device)
             if output.is_floating_point() and scale:
                 most = max(MOST_KNOWN, loose(output.dtype))
-                shares[leaf] = max(shares[leaf], min(budget.absolute / scale, most))
+                shares[leaf] = max(shares[leaf], min(budget.most_absolute / scale, most))
     return shares

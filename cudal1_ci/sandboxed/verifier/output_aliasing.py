@@ -65,3 +65,12 @@ def overlapping(calls: Sequence[Called]) -> set[int]:
 
 def is_overlapping(slot: OutputSlot) -> bool:
     return span(slot.shape, slot.own_stride) < math.prod(slot.shape)
+
+
+def left_to_the_reader(leaf: int, on: str) -> Rejected:
+    """Return the rejection of an output that is computed when it is read."""
+    message = (
+        f"output {leaf} is negated, conjugated or filled only when it is read {on}; the "
+        "reference's is not"
+    )
+    return Rejected("reward_hack", "output.lazy", message)

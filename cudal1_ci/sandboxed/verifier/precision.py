@@ -52,7 +52,7 @@ def allow(case: Case, template: Template, limits: Limits) -> None:
 
 def wider(one: Tolerance, other: Tolerance) -> Tolerance:
     relative = max(one.relative, other.relative)
-    return Tolerance(max(one.absolute, other.absolute), relative, one.scale)
+    return Tolerance(max(one.absolute, other.absolute), relative, one.scale, one.local)
 
 
 def cut_errors(case: Case, template: Template, limits: Limits) -> list[list[float]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 
 import torch
 
@@ -25,11 +25,13 @@ from .calls import answer_of, call_of
 from .cases import Answer, Case, Limits, Rejected
 from .compare import as_bools
 from .failures import is_out_of_memory, rejection_of_reference, twice
-from .inputs import InputSet, each_same_bits, same_bits, shapes_of
+from .inputs import InputSet, each_same_bits, same_bits
 from .mutants import check_constancy, try_mutants
-from .oracle import known_errors, learn_oracle, settle_tolerances
+from .oracle import known_errors, learn_oracle, report_unknown, settle_tolerances
 from .precision import allow
+from .spread import learn_missing
 from .states import other_states, randomize
+from .value_shapes import learn_bounds
 from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
 
 SLOW_S = 5.0
@@ -75,8 +77,10 @@ def make_case(
                 hold(case, "control", first, stack.pop_all())
     except RunnerFailure as failure:
         raise rejection_of_reference(failure) from failure
-    learn_oracle(case, template, limits)
+    reason = learn_oracle(case, template, limits)
     settle_tolerances(case)
+    learn_missing(case, template, limits)
+    report_unknown(case, reason)
     check_constancy(case)
     case.precision = precision
     allow(case, template, limits)
@@ -95,25 +99,6 @@ def refuse_unknown_dtypes(case: Case, tensors: Iterable[torch.Tensor] = ()) -> N
     if unknown:
         message = f"inputs and outputs of {', '.join(unknown)} cannot be verified yet (weights can)"
         raise Rejected("invalid_reference", "reference.dtype", message)
-
-
-def refuse_dynamic_shapes(case: Case) -> None:
-    """Refuse outputs whose length depends on values of the inputs (`x[x > 0]`): a timed call
-    needs its place before them. Raises Rejected."""
-    assert case.expected is not None
-    first: dict[tuple[torch.Size, ...], list[list[int]]] = {}
-    for (name, one), outputs in zip(case.trials, case.expected.outputs, strict=True):
-        if not name.startswith("drawn"):
-            continue
-        forms = [list(tensor.shape) for tensor in outputs]
-        known = first.setdefault(tuple(shapes_of(one)), forms)
-        if known != forms:
-            said = next((a, b) for a, b in zip_longest(known, forms) if a != b)
-            message = (
-                f"the shape of what it returns depends on values of the inputs ({said[0]} and "
-                f"{said[1]} for inputs of the same shapes): that cannot be timed yet"
-            )
-            raise Rejected("invalid_reference", "reference.dynamic_shape", message)
 
 
 def learn_state(
@@ -179,7 +164,7 @@ def learn_answers(
         case.expected = answer_of(case, template, limits)
     elapsed_s = template.awake_s() - started_s
     refuse_unknown_dtypes(case, (tensor for some in case.expected.outputs for tensor in some))
-    refuse_dynamic_shapes(case)
+    learn_bounds(case)
     defined = finite_trials(case, case.expected)
     if len(defined) < len(case.trials):
         case.trials = defined

@@ -162,8 +162,12 @@ def tensors_of(case: Case) -> Iterator[torch.Tensor]:
         yield from one.tensors
     for answer in answers:
         yield from outputs_of(answer)
-    for outputs in case.oracle or ():
-        yield from outputs
+    for outputs in case.oracle:
+        yield from outputs or ()
+    for budgets in case.tolerances:
+        yield from (budget.local for budget in budgets if budget.local is not None)
+    if case.contract is not None:
+        yield from case.contract.tensors()
 
 
 def outputs_of(answer: Answer | None) -> Iterator[torch.Tensor]:

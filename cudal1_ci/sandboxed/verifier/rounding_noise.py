@@ -35,20 +35,26 @@ Outputs = list[list[torch.Tensor]]
 """Outputs of all trials."""
 
 
-def usual_errors(case: Case, oracle: Outputs) -> list[float]:
+def fitting(case: Case) -> list[tuple[int, list[torch.Tensor], list[torch.Tensor]]]:
+    """Return number, outputs and oracle of each trial that has one."""
+    assert case.expected is not None
+    both = zip(case.expected.outputs, case.oracle, strict=True)
+    return [(n, ours, theirs) for n, (ours, theirs) in enumerate(both) if theirs is not None]
+
+
+def usual_errors(case: Case) -> list[float]:
     """Return, for every output of a training workload, the reference's largest error on what it
     states; none where trials have other numbers of outputs."""
-    assert case.expected is not None
-    expected = case.expected.outputs
-    if not case.train or len({len(outputs) for outputs in expected}) != 1:
+    pairs = fitting(case)
+    if not case.train or len({len(ours) for _, ours, _ in pairs}) != 1:
         return []
     return [
         max(
             largest_error(ours[leaf], theirs[leaf], case.accelerator.device)
-            for number, (ours, theirs) in enumerate(zip(expected, oracle, strict=True))
+            for number, ours, theirs in pairs
             if is_stated(case, number)
         )
-        for leaf in range(len(expected[0]))
+        for leaf in range(len(pairs[0][1]))
     ]
 
 
@@ -57,7 +63,7 @@ def is_stated(case: Case, number: int) -> bool:
     return case.trials[number][0].startswith("drawn")
 
 
-def find_noise(case: Case, oracle: Outputs, usual: list[float]) -> dict[int, float]:
+def find_noise(case: Case, usual: list[float]) -> dict[int, float]:
     """Return the outputs beyond those of the call that are noise on the inputs of all trials, by
     number, and how large they may be on stated inputs. The oracle of noise is a rounding itself.
     An oracle that is zero everywhere has lost a gradient."""
@@ -65,10 +71,7 @@ def find_noise(case: Case, oracle: Outputs, usual: list[float]) -> dict[int, flo
     first = max(call.num_leaves for call in case.expected.calls)
     found = {}
     for leaf in range(first, len(usual)):
-        pairs = [
-            (ours[leaf], theirs[leaf])
-            for ours, theirs in zip(case.expected.outputs, oracle, strict=True)
-        ]
+        pairs = [(ours[leaf], theirs[leaf]) for _, ours, theirs in fitting(case)]
         if (
             pairs[0][0].is_floating_point()
             and all(is_zero(case, *pair, usual[leaf]) for pair in pairs)

@@ -20,7 +20,7 @@ import random
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -38,7 +38,7 @@ from ..memory.cuda import DriverError
 from ..timing.clock import ClockConfig, launch, timed_slots
 from ..timing.cores import cores_for, cores_of_turns
 from ..timing.giving_way import Turn
-from ..timing.reuse_runners import Kept
+from ..timing.reuse_runners import MOST_CASES, Kept
 from ..timing.runner_groups import Crews
 from ..wire.channel import Channel, ChannelClosed
 from ..wire.programs import Problem, Program
@@ -48,6 +48,7 @@ from ..wire.verifier import (
     REQUEST,
     Check,
     Clock,
+    ContractExamined,
     Convicted,
     CountDemand,
     Counted,
@@ -56,6 +57,7 @@ from ..wire.verifier import (
     Dismiss,
     Dismissed,
     Examine,
+    ExamineContract,
     Failed,
     Interrupted,
     InTurn,
@@ -69,6 +71,7 @@ from ..wire.verifier import (
     Verified,
 )
 from .cases import Case, Rejected, verdict_of
+from .contract import examine_contract
 from .correctness import Examined, examine
 from .failures import rejection_of_launch, says_out_of_memory
 from .reference import make_case
@@ -78,6 +81,8 @@ from .stream_order import UNORDERED
 Repetition = Repeated | Convicted | Interrupted
 SPARE_S = 30.0
 """Seconds for learning a reference. Beyond it no further workload of the problem is taken up."""
+MOST_PASSED = 64
+"""Examinations that are remembered of the candidates of a problem."""
 
 
 def main(
@@ -133,6 +138,15 @@ def taking_turns(template: Template, name: str | None, channel: Channel) -> Iter
             template.turn = None
 
 
+@dataclass(frozen=True)
+class Passed:
+    """An examination that a candidate passed, and what its timing needs of it."""
+
+    verified: Verified
+    at_hand: dict[str, Case]
+    slots: dict[str, Sequence[OutputSlot]]
+
+
 class Judge:
     """The current problem, what is known of its reference, and the current candidate."""
 
@@ -163,6 +177,8 @@ class Judge:
         repetition on."""
         self.tight: set[str] = set()
         """Workloads under which a repetition of it has run out of memory."""
+        self.passed_before: dict[Program, Passed] = {}
+        """Candidates of the problem that passed their examination."""
         self.rows: dict[str, tuple[KernelTime, ...]] = {}
         """The profile of a call of it, by workload, where that is known."""
         # Not from the configured seed: a program that guesses the inputs of timed calls can have
@@ -177,11 +193,15 @@ class Judge:
             case Check():
                 return self.check(request)
             case Examine():
+                if request.may_recall and self.recall(request.program):
+                    return self.passed_before[request.program].verified
                 return self.examine(request.program, request.profiled, request.keeps)
             case Repeat():
                 return self.repeat(request.workload, request.clock)
             case Dismiss():
                 return self.leave(request.goes_on)
+            case ExamineContract():
+                return self.examine_contract(request.program, request.budget_s)
             case Profile():
                 return self.profile(request.workload, request.is_candidate)
             case CountDemand():
@@ -204,6 +224,7 @@ class Judge:
             self.template.cores = request.cores
         self.weights, self.precision = request.weights, request.precision
         self.at_hand, self.drawn, self.problem = {}, {}, request.problem
+        self.passed_before = {}
         if not self.is_open:
             self.template.build_for(architecture_of(self.accelerator.kind), request.store)
             self.is_open = True
@@ -236,8 +257,8 @@ class Judge:
 
     def learn(self, problem: Problem, seed: int, keeps: bool = False) -> list[Finding]:
         """Return the cases of the current problem, and the findings on them. Raises Rejected."""
-        # Of several workloads each would end the processes of the one before.
-        hold = self.kept.keep if keeps and len(problem.workloads) == 1 else None
+        is_kept = keeps and len(problem.workloads) <= MOST_CASES[self.accelerator.kind]
+        hold = self.kept.keep if is_kept else None
         findings: list[Finding] = []
         started_s = self.template.awake_s()
         for number, workload in enumerate(problem.workloads):
@@ -288,7 +309,23 @@ class Judge:
         except Rejected as rejected:
             self.kept.dismiss()
             return Verified(verdict=verdict_of(rejected))
-        return passed(findings, abs_error, rel_error)
+        verified = passed(findings, abs_error, rel_error)
+        while len(self.passed_before) >= MOST_PASSED:
+            self.passed_before.pop(next(iter(self.passed_before)))
+        self.passed_before[program] = Passed(verified, self.at_hand, self.slots)
+        return verified
+
+    def recall(self, program: Program) -> bool:
+        """Make a program the current candidate as after its examination, for fresh processes to
+        time. Return whether it passed one. Each of their outputs is compared again."""
+        known = self.passed_before.get(program)
+        if known is None:
+            return False
+        self.dismiss()
+        self.keeps, self.candidate = False, program
+        self.at_hand, self.slots = known.at_hand, known.slots
+        self.num_calls, self.rows, self.tight = {}, {}, set()
+        return True
 
     def examine_one(self, case: Case, program: Program, *, profiles: bool) -> tuple[Case, Examined]:
         """Return what is known of a candidate that is right, and the case under which it is.
@@ -358,6 +395,9 @@ class Judge:
         own raises."""
         assert self.candidate is not None
         case, is_tight = self.at_hand[workload], workload in self.tight
+        is_fresh = is_tight or not self.keeps
+        if is_fresh:
+            self.kept.close()  # memory and, on a GPU, contexts of references for screening
         config = ClockConfig(
             memory_bytes=self.accelerator.memory_bytes(is_alone=True),
             cores=cores,
@@ -367,7 +407,7 @@ class Judge:
         try:
             times, contradiction = launch(
                 case,
-                self.kept if self.keeps and not is_tight else self.crews,
+                self.crews if is_fresh else self.kept,
                 self.candidate,
                 self.slots[workload],
                 self.limits,
@@ -382,8 +422,17 @@ class Judge:
             self.kept.close()
             return Interrupted(verdict=verdict_of(rejection_of_launch(failure)))
         self.num_calls[workload] = times.num_calls
-        suspicion = None if contradiction is None else verdict_of(contradicted(*contradiction))
+        suspicion = None if contradiction is None else verdict_of(contradiction)
         return Repeated(times=times, suspicion=suspicion)
+
+    def examine_contract(self, program: Program, budget_s: float) -> ContractExamined | Failed:
+        """Try on a candidate what the reference honors, under the first workload."""
+        case = next(iter(self.cases.values()), None)
+        if case is None:
+            return Failed(why="no workload was taken up")
+        self.dismiss()
+        lines, findings = examine_contract(case, self.template, program, self.limits, budget_s)
+        return ContractExamined(lines=tuple(lines), findings=tuple(findings))
 
     def leave(self, goes_on: bool) -> Dismissed:
         """Release the device to others. End what was started for repetitions that will not come,
@@ -420,7 +469,7 @@ class Judge:
             raise error
         rejected = self.lack_of_memory(error)
         match request:
-            case Profile() | CountDemand():
+            case Profile() | CountDemand() | ExamineContract():
                 return Failed(why=rejected.finding.message)
             case Repeat():
                 return Convicted(verdict=verdict_of(rejected))
@@ -493,15 +542,4 @@ def lacks_memory(reply: Repetition) -> bool:
         one.rule in ("memory.device", "memory.exhausted")
         or (one.rule == "reference.raised" and says_out_of_memory(one.message))
         for one in reply.verdict.findings
-    )
-
-
-def contradicted(claim_us: float, span_us: float) -> Rejected:
-    """Return the verdict on a candidate whose own clock and the verifier's contradict each
-    other."""
-    return Rejected(
-        "reward_hack",
-        "timing.reconciliation",
-        f"it claims {claim_us:.0f} us for a batch that took {span_us:.0f} us until its outputs "
-        "were there: work is put off until after its own clock stopped",
     )

@@ -57,6 +57,8 @@ class Loaded(Answer):
 
     state: Annotated[tuple[StateSlot, ...], AtMost(MAX_SLOTS)]
     imported: tuple[Text, ...]
+    inexact: tuple[Text, ...]
+    """What of its state has a type of the program's own (runner/exact_types.py)."""
 
     def slots_said(self) -> Iterable[Slot]:
         return self.state
@@ -71,11 +73,15 @@ class Imported(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class MadeCall:
-    """Arguments that a function of the user's made: a pickle that is passed on unread, and its
-    tensors."""
+    """Arguments that a function of the user's made: a pickle that is passed on unread, its
+    tensors, and the numbers of those that are the structure of others (indices of a sparse one)."""
 
     data: str
     slots: Annotated[tuple[Slot, ...], AtMost(MAX_SLOTS)]
+    structure: Annotated[tuple[Count, ...], AtMost(MAX_SLOTS)]
+
+    def __post_init__(self) -> None:
+        need(all(one < len(self.slots) for one in self.structure), "numbers of slots")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +109,10 @@ class Called:
     slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
     num_leaves: int
     """Number of slots that were returned."""
+    lazy: tuple[int, ...]
+    """Outputs that leave work to their reader (runner/exact_types.py)."""
+    is_rewritten: bool
+    """Whether a later call put other tensors into a container that it returned."""
 
     def __post_init__(self) -> None:
         need(0 <= self.num_leaves <= len(self.slots), "num_leaves within the slots")
@@ -132,6 +142,9 @@ class Settings:
     threads: tuple[Text, ...]
     environment: tuple[Text, ...]
     silences_warnings: bool
+    process: tuple[tuple[Text, Text, Text], ...]
+    """Settings that changed since the program was imported: the name, and the value before and
+    now (runner/process_settings.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,10 +191,14 @@ class Remains(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Left(Answer):
-    """Outputs of timed calls that share an input's memory, and functions that were replaced."""
+    """Outputs of timed calls that share an input's memory, overlap themselves or leave work to
+    their reader; functions that were replaced, and settings that were changed."""
 
     aliases: tuple[int, ...]
     patched: tuple[Text, ...]
+    overlapping: tuple[int, ...]
+    lazy: tuple[int, ...]
+    process: tuple[tuple[Text, Text, Text], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +220,70 @@ class Reached(Answer):
     """Names of inputs and parameters that gradients reach."""
 
     names: Names
+
+
+Plain = bool | int | float | str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """An argument of a call or of a constructor, as its signature and an example show it."""
+
+    name: Text
+    """As the signature names it, or its number."""
+    kind: Literal["plain", "tensor", "container", "other"]
+    value: Plain
+    """The value of a plain one: the given one, else the default."""
+    is_given: bool
+    has_default: bool
+    holds_value: bool
+    """Whether a value was given or is the default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submodule:
+    """A submodule that may behave otherwise in another mode, or looks up rows."""
+
+    name: Text
+    kind: Text
+    num_rows: Count
+    """Rows of an embedding; 0 of another one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surveyed(Answer):
+    """What a program's signature and one call show of how it may be used."""
+
+    arguments: Annotated[tuple[Parameter, ...], AtMost(MAX_SLOTS)]
+    init: Annotated[tuple[Parameter, ...], AtMost(MAX_SLOTS)]
+    tensors: Names
+    """Names of the tensors of a call, in the order of the slots: `x`, `cache['k']`."""
+    submodules: Annotated[tuple[Submodule, ...], AtMost(MAX_SLOTS)]
+    attributes: Names
+    """Public attributes that a call sets on the module."""
+    words: Names
+    """Words in quotation marks in the program's text."""
+    is_module: bool
+    is_class: bool
+    mentions_hooks: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried(Answer):
+    """What a trial of a contract came to: facts in words, and tensors, each with its name."""
+
+    facts: Annotated[tuple[tuple[Text, Text], ...], AtMost(MAX_SLOTS)]
+    names: Names
+    slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]
+    used_rng: bool
+    growth: tuple[float, ...]
+    """What calls kept, in units that the recipe states."""
+
+    def __post_init__(self) -> None:
+        need(len(self.names) == len(self.slots), "a name of each slot")
+
+    def slots_said(self) -> Iterable[Slot]:
+        return self.slots
 
 
 # --- requests ----------------------------------------------------------------------------------
@@ -310,12 +391,23 @@ class StateIn(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class CallSets(Asks[CalledAll]):
-    """Call the program on input sets and keep what it returns."""
+    """Call the program on input sets and keep what it returns. With a seed of `rounding` each
+    operation's results are rounded up or down at random."""
 
     op: ClassVar[str] = "call"
     sets: tuple[int, ...]
     seeds: tuple[int, ...]
     is_between: bool = False
+    rounding: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnSigns(Asks[Done]):
+    """Turn the vectors of decompositions around at random in the calls from now on; without a
+    seed no longer."""
+
+    op: ClassVar[str] = "turn_signs"
+    seed: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +422,8 @@ class Collect(Asks[Done]):
 @dataclass(frozen=True, kw_only=True)
 class LayOut(Asks[Done]):
     """Set the possible places of the outputs of a batch's calls. With no region each output is
-    committed as soon as it is returned."""
+    committed as soon as it is returned. The shape of `bounded` outputs depends on values
+    (runner/value_shapes.py)."""
 
     op: ClassVar[str] = "lay_out"
     slots: tuple[tuple[OutputSlot, ...], ...]
@@ -338,6 +431,7 @@ class LayOut(Asks[Done]):
     num_regions: int
     seeded: bool
     gathers_early: bool
+    bounded: tuple[Count, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -414,6 +508,21 @@ class Aftermath(Asks[Remains]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeepOutputs(Asks[Done]):
+    """Keep the outputs of one call of the last batch."""
+
+    op: ClassVar[str] = "keep"
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskKept(Asks[Remains]):
+    """Report the outputs that were kept, and forget them."""
+
+    op: ClassVar[str] = "kept"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AskLeft(Asks[Left]):
     """Report shared output memory and replaced functions."""
 
@@ -451,6 +560,34 @@ class Reach(Asks[Reached]):
     number: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Survey(Asks[Surveyed]):
+    """Report how the program may be used."""
+
+    op: ClassVar[str] = "survey"
+    sets: tuple[LaidSet, ...]
+    call: GivenCall
+
+
+@dataclass(frozen=True, kw_only=True)
+class Try(Asks[Tried]):
+    """Use the program in one of the ways that its users may (runner/contract/recipes.py)."""
+
+    op: ClassVar[str] = "try"
+    recipe: str
+    target: str
+    value: Plain
+    sets: tuple[LaidSet, ...]
+    call: GivenCall
+    state: tuple[StateSlot, ...]
+    """What a module constructed for the trial loads from the segment `state`."""
+    seed: int
+    is_new: bool
+    """Whether the program is constructed for this trial, because the trial changes it."""
+    is_wide: bool
+    """Whether all floats are float64, for an oracle."""
+
+
 Request = (
     Batch
     | Deliver
@@ -461,6 +598,8 @@ Request = (
     | Arrange
     | AskLeft
     | Aftermath
+    | KeepOutputs
+    | AskKept
     | CallSets
     | Collect
     | Prepare
@@ -474,10 +613,13 @@ Request = (
     | ListImported
     | StateOut
     | StateIn
+    | TurnSigns
     | AskCached
     | LetGo
     | Profile
     | CountDemand
     | Reach
+    | Survey
+    | Try
 )
 REQUEST: Form[Request] = Form(Request)

@@ -48,6 +48,19 @@ class Verdict:
     log: str = ""
 
 
+ContractResult = Literal["held", "broken", "not_applicable", "not_tried"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContractCheck:
+    """A line of a contract: a way to use the reference, and whether the candidate bears it."""
+
+    group: str
+    aspect: str
+    result: ContractResult
+    detail: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class KernelTime:
     """A kernel, or on a CPU an operator, of a call: how often it ran and for how long in total."""

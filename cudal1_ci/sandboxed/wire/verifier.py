@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from .codec import Asks, Form, answers_or
 from .programs import Problem, Program
-from .verdicts import Demand, KernelTime, Verdict
+from .verdicts import ContractCheck, Demand, Finding, KernelTime, Verdict
 
 R = TypeVar("R")
 
@@ -134,6 +134,15 @@ class Counted(Reply):
     demand: Demand
 
 
+@dataclass(frozen=True, kw_only=True)
+class ContractExamined(Reply):
+    """The lines of a contract, and findings on what no trial changed."""
+
+    op: ClassVar[str] = "contract_examined"
+    lines: tuple[ContractCheck, ...]
+    findings: tuple[Finding, ...]
+
+
 # --- requests ----------------------------------------------------------------------------------
 
 
@@ -202,6 +211,9 @@ class Examine(InTurn[Verified]):
     """Workload under which its kernels are profiled meanwhile."""
     keeps: bool = False
     """Whether the examined process is timed."""
+    may_recall: bool = False
+    """Whether an examination of this program that passed may stand, where fresh processes are
+    timed next and none is profiled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +272,17 @@ class CountDemand(InTurn[Counted | Failed | LeftOut]):
     workload: str
 
 
-Request = Describe | Check | Examine | Repeat | Dismiss | Profile | CountDemand
+@dataclass(frozen=True, kw_only=True)
+class ExamineContract(InTurn[ContractExamined | Failed]):
+    """Try on a candidate what the current reference honors (verifier/contract/)."""
+
+    op: ClassVar[str] = "contract"
+    program: Program
+    budget_s: float
+    """Seconds for the reference, and as many for the candidate."""
+
+
+Request = ExamineContract | Describe | Check | Examine | Repeat | Dismiss | Profile | CountDemand
 REQUEST: Form[Request] = Form(Request)
 
 

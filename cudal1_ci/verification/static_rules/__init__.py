@@ -6,7 +6,7 @@
 The rules read the text of the candidate and of what it replaces. What the replaced text also does
 is not a finding. Findings explain and sort. A text without findings is not proved honest: names can
 be built at run time, and work can be hidden in libraries. A text that does not parse has no
-findings; the verifier reports that it does not load. docs/static-rules.md lists the rules.
+findings; the verifier reports that it does not load. docs/rules.md lists the rules.
 """
 
 from __future__ import annotations

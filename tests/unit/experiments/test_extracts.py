@@ -14,7 +14,7 @@ from cudal1_ci import assets
 ROOT = Path(__file__).parents[3]
 PAGES = [
     "docs/comparison.md",
-    "docs/judge.md",
+    "docs/lab/verifier.md",
     "docs/published-kernels.md",
     "docs/results.md",
 ]

@@ -16,7 +16,7 @@ from tests.test_attacks import constants
 
 ATTACKS = Path(__file__).parents[2] / "attacks"
 DEFAULT = "linear_relu"
-EXPLOITS = Path(__file__).parents[3] / "docs" / "exploits.md"
+EXPLOITS = Path(__file__).parents[3] / "docs" / "lab" / "attacks.md"
 
 
 @pytest.fixture

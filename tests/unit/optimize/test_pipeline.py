@@ -24,9 +24,11 @@ from tests.fakes import (
     FakeSession,
     Waiting,
     a_candidate,
+    a_measurement,
     a_problem,
     a_target,
     a_workload,
+    an_evaluation,
 )
 
 
@@ -69,6 +71,64 @@ def test_a_passed_candidate_that_is_faster_becomes_the_best(tmp_path):
     assert report.complete
     assert [e.verdict.status for e in entry.evaluations] == ["incorrect_values", "passed"]
     assert entry.best == 1
+
+
+class Screening(FakeSession):
+    """Screens with one repetition, and confirms with a speedup of its own."""
+
+    def __init__(self, screened: dict[str, float], confirmed: dict[str, float]):
+        super().__init__({source: ("passed", one) for source, one in screened.items()})
+        self.confirmed, self.was_confirmed = confirmed, []
+
+    def screen(self, problem, candidate):
+        found = super().evaluate(problem, candidate)
+        measured = tuple(
+            a_measurement(self.answers[candidate.program.source][1], one.workload, num_launches=1)
+            for one in found.measurements
+        )
+        return msgspec.structs.replace(found, measurements=measured, phase="screened")
+
+    def evaluate(self, problem, candidate):
+        source = candidate.program.source
+        self.was_confirmed.append(source)
+        found = an_evaluation(candidate, "passed", self.confirmed[source])
+        return msgspec.structs.replace(found, phase="confirmed")
+
+
+def test_all_are_screened_and_the_best_two_are_confirmed(tmp_path):
+    session = Screening({"a": 1.5, "b": 3.0, "c": 2.0, "d": 1.0}, {"b": 1.9, "c": 2.1})
+    (entry,) = Setting(tmp_path, session, FakeProposer(["a", "b", "c", "d"])).review().entries
+    assert session.asked[1:] == ["a", "b", "c", "d"]
+    assert session.was_confirmed == ["b", "c"]
+    assert [one.phase for one in entry.evaluations] == [
+        "screened",
+        "confirmed",
+        "confirmed",
+        "screened",
+    ]
+    assert entry.best == 2, "of what was confirmed"
+
+
+def test_where_the_first_two_are_no_gain_others_are_confirmed_and_a_screening_is_no_proposal(
+    tmp_path,
+):
+    screened = {"a": 3.0, "b": 2.5, "c": 2.0, "d": 1.8, "e": 1.7}
+    session = Screening(screened, dict.fromkeys(screened, 1.0))
+    (entry,) = Setting(tmp_path, session, FakeProposer(list(screened))).review().entries
+    assert session.was_confirmed == ["a", "b", "c", "d"]
+    assert entry.best is None
+
+
+def test_a_screening_that_is_known_is_confirmed_by_a_later_run(tmp_path):
+    class Interrupted(Screening):
+        def evaluate(self, problem, candidate):
+            raise KeyboardInterrupt
+
+    first = Interrupted({"fast": 2.0}, {})
+    Setting(tmp_path, first).review()
+    second = Screening({}, {"fast": 2.0})
+    (entry,) = Setting(tmp_path, second).review().entries
+    assert (second.asked, second.was_confirmed, entry.best) == ([], ["fast"], 0)
 
 
 def test_a_candidate_that_is_not_faster_is_never_the_best(tmp_path):

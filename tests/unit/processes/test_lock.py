@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.processes import lock
+from cudal1_ci.processes.device_wait import patient_until
 
 HOLD = """
 import sys, time, pathlib
@@ -90,8 +92,9 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path, monkeypatch):
     with holder(tmp_path) as process:
         process.kill()
         process.wait()
-        with lock.exclusive("gpu"):
-            pass
+        assert process.returncode == -signal.SIGKILL
+        with patient_until(lambda: True), lock.exclusive("gpu"):  # gives up where it would wait
+            assert num_waiting(tmp_path) == 0
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("exclusive", "shared"), ("shared", "exclusive")])

@@ -59,19 +59,20 @@ def test_a_wait_for_a_device_is_given_up_when_the_run_is_over(theirs, ours):
 
 
 def test_who_gave_up_stands_in_nobodys_way():
-    with held("shared"):
-        with patient_until(lambda: True), pytest.raises(GaveUp), lock.exclusive("gpu"):
+    with held("shared") as is_free, patient_until(lambda: True):
+        with pytest.raises(GaveUp), lock.exclusive("gpu"):
             pass
         with lock.shared("gpu"):  # who waited to time would keep it out
-            pass
+            assert not is_free.is_set()
 
 
 def test_a_free_device_is_taken_though_the_run_is_over():
+    taken = []
     with patient_until(lambda: True):
-        with lock.exclusive("gpu"):
-            pass
-        with lock.shared("gpu"):
-            pass
+        for how in ("exclusive", "shared"):
+            with getattr(lock, how)("gpu"):
+                taken.append(how)
+    assert taken == ["exclusive", "shared"]
 
 
 def test_a_device_that_is_free_in_time_is_held_alone():

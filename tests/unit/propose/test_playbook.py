@@ -13,7 +13,7 @@ from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.rewrites.table import REWRITES
-from cudal1_ci.propose.target_file import with_text
+from cudal1_ci.propose.target_file import with_file
 from cudal1_ci.records import (
     Call,
     Candidate,
@@ -192,7 +192,7 @@ def test_in_a_checkout_the_models_file_is_what_is_changed(tmp_path):
     first = Playbook().propose(problem, (), 20)
     known = measured(first, needless_copy=1.1)
     text = WRITTEN.replace("ModelNew", "Model").replace("* 2", "+ y")
-    program = with_text(problem, SOURCE, text)
+    program = with_file(reference, "layers.py", SOURCE, text)
     written = Candidate(
         problem_id=problem.id, program=program, proposer="a-model", generation=GENERATION
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.records import Call, Constant, Instance, Items, Made, Mapping, Symbol, TensorSpec
-from cudal1_ci.records.call_text import argument_text, call_text
+from cudal1_ci.records.call_text import call_text
 
 TENSOR = TensorSpec(shape=(8, 128), dtype="float32")
 
@@ -39,7 +39,7 @@ TENSOR = TensorSpec(shape=(8, 128), dtype="float32")
     ],
 )
 def test_an_argument_is_written_as_a_person_would(spec, text):
-    assert argument_text(spec) == text
+    assert call_text(Call(args=(spec,))) == f"({text})"
 
 
 def test_a_call_has_its_positional_and_keyword_arguments():
@@ -54,9 +54,9 @@ def test_made_arguments_name_the_function_that_makes_them():
 
 def test_long_and_deep_values_are_cut_and_say_so():
     many = Items(items=tuple(Constant(value=i) for i in range(100)))
-    assert argument_text(many) == "[0, 1, 2, 3, 4, 5, 6, 7, ... 92 more]"
+    assert call_text(Call(args=(many,))) == "([0, 1, 2, 3, 4, 5, 6, 7, ... 92 more])"
     deep = Constant(value=1)
     for _ in range(50):
         deep = Items(items=(deep,))
-    assert len(argument_text(deep)) < 30
-    assert len(argument_text(Constant(value="x" * 1000))) == 60
+    assert len(call_text(Call(args=(deep,)))) < 32
+    assert len(call_text(Call(args=(Constant(value="x" * 1000),)))) == 62

@@ -44,7 +44,11 @@ def full():
     )
     evaluation = msgspec.structs.replace(
         an_evaluation(msgspec.structs.replace(a_candidate(a_problem()), edits=edits)),
-        contract=(ContractCheck(aspect="gradients", result="held", detail="of 3 inputs"),),
+        contract=(
+            ContractCheck(
+                group="training", aspect="gradients", result="held", detail="of 3 inputs"
+            ),
+        ),
         phase="confirmed",
     )
     understanding = Understanding(
@@ -77,7 +81,12 @@ def test_json_begins_with_its_version_and_has_every_field_that_is_promised(full)
     assert evaluation["phase"] == "confirmed"
     assert [edit["operator"] for edit in evaluation["candidate"]["edits"]] == ["sdpa", "compile"]
     assert evaluation["contract"] == [
-        {"aspect": "gradients", "result": "held", "detail": "of 3 inputs"}
+        {
+            "aspect": "gradients",
+            "result": "held",
+            "detail": "of 3 inputs",
+            "group": "training",
+        }
     ]
     (measurement,) = evaluation["measurements"]
     assert measurement["speedup_low"] < measurement["speedup"] < measurement["speedup_high"]
@@ -105,11 +114,11 @@ def test_the_schema_of_the_package_is_current():
 )
 def test_reports_of_every_kind_are_what_the_schema_says(name):
     shown = read_report(VERSION_1) if name == "version 1" else getattr(comparisons, name)()
-    validated(render(shown, "json"))
+    assert json.loads(validated(render(shown, "json")))["schema_version"] == 2
 
 
 def test_a_report_with_all_that_may_be_in_it_is_what_the_schema_says(full):
-    validated(to_json(full))
+    assert json.loads(validated(to_json(full)))["schema_version"] == 2
 
 
 @pytest.mark.parametrize(

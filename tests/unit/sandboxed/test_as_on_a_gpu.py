@@ -13,7 +13,7 @@ import torch
 
 from cudal1_ci.sandboxed.forkserver.handles import RunnerHandle
 from cudal1_ci.sandboxed.memory.accelerators import Cpu
-from cudal1_ci.sandboxed.timing import clock, timed_checks, timed_rounds
+from cudal1_ci.sandboxed.timing import chained, clock, timed_checks, timed_rounds
 from cudal1_ci.sandboxed.timing import reuse_runners as kept_module
 from cudal1_ci.sandboxed.timing.clock import ClockConfig, launch, timed_slots
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
@@ -192,6 +192,7 @@ def test_where_batches_are_too_short_there_are_more_and_a_call_comes_before_each
 
     monkeypatch.setattr(RunnerHandle, "send", sent)
     monkeypatch.setattr(timed_rounds.Round, "write", written)
+    monkeypatch.setattr(chained, "NUM_CHAINS", 0)
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=batch_us))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed(mode, text, text + "\n")
@@ -274,6 +275,7 @@ def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
     monkeypatch.setattr(clock, "new_round", recorded)
     monkeypatch.setattr(clock, "EARLY_ROUNDS", 1)
     monkeypatch.setattr(clock, "CLOSE_SHARE", 0.0)
+    monkeypatch.setattr(chained, "NUM_CHAINS", 0)
     text = MODEL.format(returned="y")
     timed("infer", text, text + "\n")
     rounds = [False, True, False, False, True]

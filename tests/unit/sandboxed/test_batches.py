@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import mmap
 import os
@@ -39,7 +40,14 @@ def batches(request):
     )
     made = Batches(subject)
     slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))
-    made.lay_out([[slot]], step_bytes=64, num_regions=2, seeded=False, gathers_early=request.param)
+    made.lay_out(
+        [[slot]],
+        step_bytes=64,
+        num_regions=2,
+        seeded=False,
+        gathers_early=request.param,
+        bounded=(),
+    )
     made.arrange([0])
     return made
 
@@ -153,13 +161,16 @@ def committing():
         inputs={number: [one] for number, one in enumerate(given)},
         calls={number: ([one], {}) for number, one in enumerate(given)},
         aliases=lambda tensor, number: [],
+        without_collections=contextlib.nullcontext,
+        read_own_state=lambda: None,
+        changed_settings=lambda: (),
         attributes={},
         module=None,
     )
     made = Batches(subject)
     slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))
     slots = [[replace(slot, offset=64 * number)] for number in range(3)]
-    made.lay_out(slots, step_bytes=64, num_regions=0, seeded=False, gathers_early=False)
+    made.lay_out(slots, step_bytes=64, num_regions=0, seeded=False, gathers_early=False, bounded=())
     made.arrange([0, 1, 2])
     yield made, written, slots
     handed.close()

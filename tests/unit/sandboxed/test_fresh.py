@@ -278,7 +278,7 @@ def test_precisions_differ_by_their_rounding_alone():
 def test_gradients_of_outputs_come_with_the_inputs_of_each_round(size):
     outputs = [slot_of(torch.ones(2, size)), slot_of(torch.ones(3, dtype=torch.long))]
     sets = [InputSet([torch.ones(size)]) for _ in range(2)]
-    room = Room(sets * 2, [True], cotangents=slots_like(outputs))
+    room = Room(sets * 2, [True], cotangents=slots_like(outputs, {}))
     source = Source(call=Call(), specs=[spec([size], "float32")], grads=[True])
     stock = Stock(source, sets, random.Random(1), generator())
     case = SimpleNamespace(accelerator=SimpleNamespace(device="cpu"))

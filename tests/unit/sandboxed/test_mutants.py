@@ -46,7 +46,7 @@ def learned(answers, inputs=None, *, train=False, given=None):
     return SimpleNamespace(
         train=train,
         given=given,
-        oracle=None,
+        truth=lambda _: [None],
         accelerator=SimpleNamespace(device=torch.device("cpu")),
         trials=[("drawn", SimpleNamespace(tensors=[torch.tensor(one)])) for one in inputs],
         expected=SimpleNamespace(outputs=[[one] for one in answers]),

@@ -156,26 +156,27 @@ def another_function(case, oracle):
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason"),
+    ("changed", "reason", "without"),
     [
-        (real_in_one_trial, "gradient 1 differs"),
-        (real_and_small, "gradient 1 differs"),
-        (lost_in_float64, "gradient 1 differs"),
-        (returned, "output 2 differs"),
-        (of_inference, "gradient 1 differs"),
-        (other_counts, "gradient 1 differs"),
-        (infinite, "gradient 1 differs"),
-        (other_integers, "gradient 2 holds other integers"),
-        (other_shapes, "its outputs have other shapes"),
-        (another_function, "gradient 0 differs"),
+        (real_in_one_trial, "gradient 1 differs", {0, 3}),
+        (real_and_small, "gradient 1 differs", set(ALL)),
+        (lost_in_float64, "gradient 1 differs", set(ALL)),
+        (returned, "output 2 differs", set(ALL)),
+        (of_inference, "gradient 1 differs", set(ALL)),
+        (other_counts, "gradient 1 differs", set(ALL)),
+        (infinite, "gradient 1 differs", {0}),
+        (other_integers, "gradient 2 holds other integers", {ZEROS}),
+        (other_shapes, "its outputs have other shapes", {0}),
+        (another_function, "gradient 0 differs", {0}),
     ],
 )
-def test_what_is_more_than_rounding_leaves_the_workload_without_an_oracle(changed, reason):
+def test_what_is_more_than_rounding_leaves_its_inputs_without_an_oracle(changed, reason, without):
     case, oracle = case_of()
     changed(case, oracle)
     found = learned(case, oracle)
     assert found is not None and found.startswith(reason)
-    assert case.oracle is None and not case.noise and not case.usual
+    assert {number for number in ALL if None in case.truth(number)} == without
+    assert case.usual == [] if without == set(ALL) else len(case.usual) == 4
     assert not passes(case, BIAS, lambda one: one + 0.5)
 
 

@@ -20,8 +20,8 @@ def before():
 
 
 def test_nothing_was_changed(before):
-    found = settings(before)
-    assert found == settings(before)
+    found = settings(before, ())
+    assert found == settings(before, ())
     assert found.patched == ()
 
 
@@ -56,7 +56,7 @@ def test_what_torch_replaces_itself_is_no_patch(before, monkeypatch):
 
 
 def test_threads_environment_and_silenced_warnings_are_told(before, monkeypatch):
-    quiet = settings(before)
+    quiet = settings(before, ())
     assert quiet.silences_warnings is False
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, name="left behind")
@@ -64,7 +64,7 @@ def test_threads_environment_and_silenced_warnings_are_told(before, monkeypatch)
     monkeypatch.setenv("SEEN", "1")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = settings(before)
+        found = settings(before, ())
     stop.set()
     thread.join()
     assert "left behind" in found.threads

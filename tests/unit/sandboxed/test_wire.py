@@ -88,6 +88,8 @@ def an_example(kind: type, rng: random.Random, depth: int = 4) -> Any:
     if "stride" in found and "dtype" in found:
         shape = found["shape"]
         found |= {name: shape for name in ("stride", "own_stride") if name in found}
+    if kind is runner.MadeCall:
+        found["structure"] = tuple(range(len(found["slots"])))
     if kind is runner.Remains:
         found["names"] = tuple(f"name {i}" for i in range(len(found["slots"])))
     return kind(**found)
@@ -147,18 +149,27 @@ CALL = json.loads(encode(called()))
 FLAGS = json.loads(encode(an_example(runner.Settings, random.Random(0))))
 DEMAND = {"num_bytes": 12, "product_flops": 0, "convolution_flops": 4, "dtype": "float32"}
 ROW = {"name": "relu(float*)", "num_calls": 2, "time_us": 1.5}
+LEFT = {
+    "aliases": [0],
+    "patched": ["torch.relu"],
+    "overlapping": [1],
+    "lazy": [2],
+    "process": [["os.umask", "022", "000"]],
+}
 GOOD = {
     runner.Load: {
         "state": [{**SLOT, "key": "fc.weight", "is_parameter": True}],
         "imported": ["numpy"],
+        "inexact": ["`_buffers` of the module is a Table"],
     },
     runner.ListImported: {"names": ["numpy"]},
-    runner.MakeCalls: {"calls": [{"data": "gASV", "slots": [SLOT]}]},
+    runner.MakeCalls: {"calls": [{"data": "gASV", "slots": [SLOT], "structure": [0]}]},
     runner.CallSets: {"calls": [CALL], "flags": FLAGS},
     runner.Batch: CLAIM,
     runner.Exchange: {**CLAIM, "claim_us": 0},
     runner.Aftermath: {"names": ["the state `x`"], "slots": [SLOT]},
-    runner.AskLeft: {"aliases": [0], "patched": ["torch.relu"]},
+    runner.AskLeft: LEFT,
+    runner.AskKept: {"names": ["output 0"], "slots": [SLOT]},
     runner.AskCached: {"num_bytes": 0},
     runner.Profile: {"rows": [ROW]},
     runner.CountDemand: {"demand": DEMAND},
@@ -185,6 +196,11 @@ BAD = [
     (runner.CountDemand, {"demand": {**DEMAND, "convolution_flops": 2**63}}, "convolution_flops"),
     (runner.CountDemand, {"demand": {**DEMAND, "dtype": "f" * 600}}, "demand.dtype"),
     (runner.CountDemand, {"demand": {"num_bytes": 12}}, "demand.convolution_flops"),
+    (
+        runner.MakeCalls,
+        {"calls": [{"data": "", "slots": [SLOT], "structure": [1]}]},
+        "calls[0]",
+    ),
     (runner.CallSets, {"calls": []}, "flags"),
     (runner.CallSets, {"calls": [], "flags": without(FLAGS, "trace")}, "flags.trace"),
     (runner.CallSets, {"calls": [], "flags": FLAGS | {"trace": [True]}}, "flags.trace"),
@@ -216,12 +232,13 @@ BAD = [
     (runner.Batch, {**CLAIM, "more": 1}, "more"),
     (runner.Batch, {}, "claim_us"),
     (runner.Batch, [], ""),
-    (runner.Load, {"state": [SLOT], "imported": []}, "state[0].is_parameter"),
+    (runner.Load, {"state": [SLOT], "imported": [], "inexact": []}, "state[0].is_parameter"),
     (runner.ListImported, {"names": "numpy"}, "names"),
     (runner.ListImported, {"names": [1]}, "names[0]"),
     (runner.Aftermath, {"names": [], "slots": [SLOT]}, ""),
-    (runner.AskLeft, {"aliases": ["0"], "patched": []}, "aliases[0]"),
-    (runner.AskLeft, {"aliases": [], "patched": "torch.relu"}, "patched"),
+    (runner.AskLeft, {**LEFT, "aliases": ["0"]}, "aliases[0]"),
+    (runner.AskLeft, {**LEFT, "patched": "torch.relu"}, "patched"),
+    (runner.AskLeft, {**LEFT, "process": [["os.umask", "022"]]}, "process[0]"),
     (runner.AskCached, {"num_bytes": -1}, "num_bytes"),
     (runner.Profile, {"rows": [{**ROW, "num_calls": 0}]}, "rows[0].num_calls"),
     (runner.Profile, {"rows": [{**ROW, "time_us": math.inf}]}, "rows[0].time_us"),

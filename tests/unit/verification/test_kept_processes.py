@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from cudal1_ci.records import Candidate, TextProgram
+from cudal1_ci.sandboxed.timing.reuse_runners import MOST_CASES
+from cudal1_ci.sandboxed.timing.runner_groups import Crew
 from cudal1_ci.sandboxed.timing.wait_times import Spent
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.cases import Rejected
@@ -21,6 +24,7 @@ from cudal1_ci.sandboxed.wire.arguments import Call
 from cudal1_ci.sandboxed.wire.verdicts import Verdict
 from cudal1_ci.sandboxed.wire.verifier import Check, Limits, Verified
 from cudal1_ci.stats import speedups
+from cudal1_ci.stats.stopping import FEWEST
 from cudal1_ci.verification import Session
 from tests.unit.verification.test_session import (
     HEAD,
@@ -70,6 +74,28 @@ def test_its_one_launch_tells_how_fast_it_is(keeping):
     evaluation = evaluate(keeping, problem_of(REFERENCE, tensor(32, 16)), FAST)
     assert evaluation.verdict.status == "passed", evaluation.verdict
     assert speedups.score(evaluation) > 1.5
+
+
+def test_a_candidate_is_screened_once_and_confirmed_by_fresh_processes(session):
+    problem = problem_of(REFERENCE, tensor(32, 16))
+    screened = evaluate(session, problem, FAST, "screen")
+    session.spent()
+    confirmed = evaluate(session, problem, FAST, "confirm")
+    assert "examine: load" not in session.spent(), "its examination stands"
+    assert passes(screened.verdict) and passes(confirmed.verdict)
+    assert (screened.phase, confirmed.phase) == ("screened", "confirmed")
+    for one in screened.measurements:
+        assert (len(one.repetitions), one.prior_spread) == (1, None)
+    for one in confirmed.measurements:
+        assert len(one.repetitions) >= FEWEST and one.prior_spread is not None
+
+
+def test_what_has_the_statements_of_its_reference_is_not_timed(session):
+    evaluation = evaluate(
+        session, problem_of(REFERENCE, tensor(32, 16)), REFERENCE + "# a\n", "screen"
+    )
+    assert (evaluation.verdict.status, evaluation.measurements) == ("passed", ())
+    assert "timing.same_program" in {one.rule for one in evaluation.verdict.findings}
 
 
 def test_what_its_timed_calls_return_is_compared_too(keeping):
@@ -310,18 +336,47 @@ def test_what_served_the_last_problem_ends_before_another_one_is_learned(monkeyp
 
     def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         assert ended == [problem.reference.source], "before"
-        assert judge.kept.case is None and not judge.kept.references.runners
+        assert not judge.kept.references
         return a_case(workload.name, 0)
 
     judge = judge_of(monkeypatch, make_case)
     for name in ("a", "b"):
-        judge.kept.case = a_case("last", 0)
-        judge.kept.references.stack.callback(ended.append, name)
+        crew = Crew()
+        crew.stack.callback(ended.append, name)
+        judge.kept.references["last"] = (a_case("last", 0), crew)
         assert checked(judge, name, "w", key=name).status == "passed"
         ended.clear()
-    judge.kept.case = served = judge.cases["w"]
+    judge.kept.references["w"] = served = (judge.cases["w"], Crew())
     assert checked(judge, "b", "w", key="b").status == "passed"
-    assert judge.kept.case is served, "a problem that is known goes on with its own"
+    assert judge.kept.references["w"] is served, "a problem that is known goes on with its own"
+
+
+def test_references_of_a_few_workloads_are_kept_and_the_last_used_stay(monkeypatch):
+    ended = []
+    kept = judge_of(monkeypatch, None).kept
+    most = MOST_CASES["cpu"]
+
+    def keep(name: str):
+        case = a_case(name, 0)
+        case.accelerator = SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30)
+        stack = ExitStack()
+        stack.callback(ended.append, name)
+        runner = SimpleNamespace(
+            pause=lambda: None, kill=lambda: None, let_go=lambda names, most_bytes, timeout_s: None
+        )
+        kept.keep(case, "reference", runner, stack)
+        return case
+
+    first, *_ = [keep(str(number)) for number in range(most)]
+    monkeypatch.setattr(first, "state_slots", (), raising=False)
+    lent = kept.take(first, {"reference": None}, None, 1, random.Random(0))
+    assert list(lent.runners) == ["reference"]
+    keep("another")
+    assert (ended, list(kept.references)[-2:]) == (["1"], ["0", "another"])
+    keep("another")
+    assert ended == ["1", "another"], "of an earlier problem with a workload of that name"
+    kept.close()
+    assert sorted(ended) == sorted(["1", "another", *map(str, {0, *range(2, most)}), "another"])
 
 
 def test_a_problem_that_comes_again_is_known(monkeypatch):
@@ -352,9 +407,14 @@ def test_a_problem_that_comes_again_is_known(monkeypatch):
 
 @pytest.mark.parametrize(
     ("keeps", "workloads", "holds"),
-    [(True, ("one",), [True]), (True, ("one", "two"), [False, False]), (False, ("one",), [False])],
+    [
+        (True, ("one",), [True]),
+        (True, ("one", "two"), [True, True]),
+        (True, tuple("abcde"), [False] * 5),
+        (False, ("one",), [False]),
+    ],
 )
-def test_processes_of_the_only_workload_are_kept_where_that_is_asked_for(
+def test_processes_of_a_few_workloads_are_kept_where_that_is_asked_for(
     monkeypatch, keeps, workloads, holds
 ):
     held = []
@@ -376,7 +436,8 @@ def test_what_was_kept_of_a_reference_that_is_refused_ends_at_once(monkeypatch):
         runner = SimpleNamespace(
             pause=lambda: None, kill=lambda: None, let_go=lambda names, most_bytes, timeout_s: None
         )
-        case = SimpleNamespace(accelerator=SimpleNamespace(memory_bytes=lambda: 2**30))
+        accelerator = SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30)
+        case = SimpleNamespace(name="one", accelerator=accelerator)
         hold(case, "reference", runner, stack)
         raise Rejected("degenerate", "reference.constant", "the same for all inputs")
 
@@ -384,8 +445,10 @@ def test_what_was_kept_of_a_reference_that_is_refused_ends_at_once(monkeypatch):
     assert (reply.status, ended) == ("degenerate", ["reference"])
 
 
-@pytest.mark.parametrize(("num_launches", "keeps"), [(1, True), (5, False)])
-def test_a_session_with_one_launch_asks_for_that(device, monkeypatch, num_launches, keeps):
+@pytest.mark.parametrize(("num_launches", "keeps"), [(1, True), (5, False), (None, True)])
+def test_a_session_that_screens_or_has_one_launch_asks_for_that(
+    device, monkeypatch, num_launches, keeps
+):
     asked = []
 
     def ask(session, request, timeout_s):

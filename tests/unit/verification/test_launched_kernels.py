@@ -88,6 +88,7 @@ def evaluate(tmp_path, monkeypatch, went_on):
         path: str = "k.py",
         profiled: str | None = a_workload().name,
         config: TrialConfig = TrialConfig(),  # noqa: B008 - frozen
+        by: str = "evaluate",
     ):
         target = Target(path="k.py", qualname=SILU, kind=kind, first_line=4, last_line=5)
         problem = Problem(reference=reference, workloads=(a_workload(),), target=target)
@@ -97,7 +98,7 @@ def evaluate(tmp_path, monkeypatch, went_on):
         )
         candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
         with Session(config, executor=Judge(ran, profiled)) as opened:
-            found = opened.evaluate(problem, candidate)
+            found = getattr(opened, by)(problem, candidate)
         rules = [one.rule for one in found.verdict.findings]
         return found.verdict.status, rules, [k.name for k in found.kernels if k.is_own]
 
@@ -127,6 +128,13 @@ def test_a_process_that_is_timed_is_looked_at_when_it_has_been(evaluate, went_on
     assert found == ("passed", [], [SILU])
     evaluate({SILU: 5.0}, "torch_function", profiled=None, config=TrialConfig(num_launches=1))
     assert went_on == [False, True, False]
+
+
+def test_a_screening_looks_at_kernels_where_the_verdict_needs_it_alone(evaluate, went_on):
+    assert evaluate({SILU: 5.0}, profiled=None, by="screen") == ("passed", [], [SILU])
+    plain = evaluate({TORCH: 5.0}, "torch_function", WITH_NEW, profiled=None, by="screen")
+    assert plain == ("passed", [], [])
+    assert went_on == [True, False]
 
 
 def test_for_what_is_no_kernel_a_new_kernel_that_does_not_run_is_only_named(evaluate):

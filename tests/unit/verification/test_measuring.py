@@ -12,8 +12,11 @@ import pytest
 from cudal1_ci.records import Finding, Measurement, Repetition, Verdict
 from cudal1_ci.sandboxed.wire import verdicts
 from cudal1_ci.sandboxed.wire.verifier import Repeated, Times
+from cudal1_ci.stats.spreads import USUAL
+from cudal1_ci.stats.stopping import FEWEST
 from cudal1_ci.verification import TrialConfig, repetitions
 from cudal1_ci.verification.repetitions import Seat, is_hopeless, measure
+from cudal1_ci.verification.spread_memory import SpreadMemory
 from tests.conftest import QUICK
 from tests.fakes import CPU, a_workload
 
@@ -67,7 +70,7 @@ SUSPICIOUS = replace(COUNTED, suspicion=verdicts.Verdict(status="reward_hack", f
 
 def test_a_clock_that_contradicts_the_judges_once_is_no_accusation_and_no_reason_to_measure_again():
     measurement = measured(SUSPICIOUS, *[COUNTED] * 4)
-    assert len(measurement.repetitions) == len(measurement.control) == 5
+    assert len(measurement.repetitions) == len(measurement.control) == 3
 
 
 def test_a_clock_that_contradicts_the_judges_again_and_again_is_a_hack():
@@ -89,7 +92,8 @@ def test_waiting_for_the_device_is_no_time_of_measuring(monkeypatch):
         yield
 
     monkeypatch.setattr(repetitions, "exclusive", held_by_others)
-    assert len(measured(*[COUNTED] * 5).repetitions) == 5
+    uneven = [counted(candidate_us=one) for one in (100.0, 70.0, 80.0, 60.0) * 3]
+    assert len(measured(*uneven).repetitions) > FEWEST
 
 
 def test_measuring_ends_when_its_time_is_spent():
@@ -101,7 +105,7 @@ def test_measuring_ends_when_its_time_is_spent():
         return counted(candidate_us=50.0 * factor)
 
     measurement = measure(Seat(ask, CPU, "cpu"), CONFIG, a_workload())
-    assert len(measurement.repetitions) == repetitions.FEWEST_LAUNCHES
+    assert len(measurement.repetitions) == FEWEST
 
 
 def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
@@ -116,6 +120,8 @@ def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
     assert len(measurement.repetitions) == len(clocks) == 3
     ahead = [repetitions.num_ahead(config, "cuda", number) for number in range(3)]
     assert ahead == [3, 2, 1]
+    assert [repetitions.num_ahead(CONFIG, kind, 0) for kind in ("cpu", "cuda")] == [1, 2]
+    assert measurement.prior_spread is None, "of a fixed number of them"
 
 
 def with_control(factor: float) -> Repeated:
@@ -129,8 +135,20 @@ def test_a_control_that_strays_says_that_nothing_can_be_measured():
 
 
 def test_one_launch_in_which_the_control_strays_is_made_up_for_by_others():
-    measurement = measured(*map(with_control, (1, 1, 2, 1, 1, 1, 1, 1)))
-    assert len(measurement.repetitions) == len(measurement.control) == 8
+    measurement = measured(*map(with_control, (1, 2) + (1,) * 10))
+    assert FEWEST < len(measurement.repetitions) == len(measurement.control)
+
+
+def test_what_controls_showed_is_expected_of_the_next_measurement(tmp_path):
+    spreads = SpreadMemory(tmp_path / "spreads.json")
+
+    def spread_after(control_us: float) -> float:
+        answers = iter([counted(control_us=control_us)] * 12)
+        seat = Seat(lambda *_: next(answers), CPU, "cpu", spreads=spreads)
+        return measure(seat, CONFIG, a_workload()).prior_spread
+
+    assert spread_after(101.0) == USUAL["cpu"][1]
+    assert spread_after(101.0) < USUAL["cpu"][1]
 
 
 def a_launch_of(ratio: float) -> Repetition:

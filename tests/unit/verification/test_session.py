@@ -81,10 +81,10 @@ def passes(verdict) -> bool:
     return verdict.status == "passed" or rules == ["timing.noisy"]
 
 
-def evaluate(session: Session, problem: Problem, source: str):
+def evaluate(session: Session, problem: Problem, source: str, by: str = "evaluate"):
     program = TextProgram(source=HEAD + textwrap.dedent(source), entry="Model")
     candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-    return session.evaluate(problem, candidate)
+    return getattr(session, by)(problem, candidate)
 
 
 LINEAR = """
@@ -372,7 +372,7 @@ def test_buffers_that_a_call_updates_are_compared(session):
          "reference.nondeterministic"),
         ("return 'words'", "reference.no_tensor"),
         ("return torch.zeros_like(x)", "reference.constant"),
-        ("return x[x > 0]", "reference.dynamic_shape"),
+        ("return [row for row in x if row.sum() > 0]", "reference.dynamic_shape"),
         ("__import__('time').sleep(60)", "reference.timeout"),
         ("__import__('os')._exit(5)", "reference.died"),
     ],

@@ -1,0 +1,186 @@
+"""Round each result of a call's operations up or down at random (Monte Carlo arithmetic).
+
+Every float that an operation rounded moves by one unit in the last place of its dtype, up or down.
+Sums and products of matrices round in between, so the floats that they read move too (not those of
+short dtypes, whose sums are made in float32). Whole numbers stay: counts, masks, indices and what
+is exact are not rounded. The outputs of a few such calls spread as far as rounding alone may move
+them.
+Not covered: what a program computes outside of torch's operations (its own kernels).
+
+Source: Parker, "Monte Carlo Arithmetic", 1997; Fevotte and Lathuiliere, "Verrou", 2016 (random
+rounding).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .operations import CASTS, name_of, rounds, sums
+
+PERIOD = 65521
+"""A prime, so that no row of a tensor is as long as the signs that are repeated."""
+CHUNK_ELEMENTS = {"cpu": 2**16, "cuda": 2**24}
+"""Elements that are moved at a time: on a processor what its caches hold."""
+SHORT_EPS = 1e-4
+RANGES = {
+    dtype: (torch.finfo(dtype).eps, torch.finfo(dtype).max / 2)
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an operation does, by its name and schema alone."""
+
+    rounds: bool
+    sums: bool
+    writes: bool
+    is_cast: bool
+
+    @staticmethod
+    def of(func: Any) -> Kind:
+        return Kind(rounds(func), sums(func), func._schema.is_mutable, name_of(func) in CASTS)
+
+
+class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Round up or down by the signs that a seed draws."""
+
+    def __init__(self, seed: int):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rng = random.Random(seed)
+        self.kinds: dict[Any, Kind] = {}
+        self.signs: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes a second."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call an operation and move what it rounded."""
+        kwargs = kwargs or {}
+        kind = self.kinds.get(func)
+        if kind is None:
+            kind = self.kinds[func] = Kind.of(func)
+        if not kind.rounds:
+            return func(*args, **kwargs)
+        if kind.is_cast:
+            return self.cast(func, args, kwargs)
+        written = written_by(func, args, kwargs) if kind.writes else []
+        before = [one.clone() for one in written]
+        if kind.sums and not written:
+            args, kwargs = tree_map(self.moved, (args, kwargs))
+        result = func(*args, **kwargs)
+        for one, old in zip(written, before, strict=True):
+            self.move(one, old)
+        places = {id(one) for one in written}
+        for one in [result] if isinstance(result, torch.Tensor) else tree_leaves(result):
+            if id(one) not in places and is_rounded(one):
+                self.move(one)
+        return result
+
+    def cast(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Cast, and move what the new dtype does not hold."""
+        source = args[1] if name_of(func) == "copy" else args[0]
+        result = func(*args, **kwargs)
+        if is_rounded(source) and is_rounded(result):
+            is_held = result.to(source.dtype) == source
+            self.move(result, torch.where(is_held, result, torch.nan))
+        return result
+
+    def moved(self, value: Any) -> Any:
+        """Return a moved copy of floats that a sum reads; anything else unchanged."""
+        if not is_rounded(value) or torch.finfo(value.dtype).eps > SHORT_EPS:
+            return value
+        copied = value.detach().clone()
+        self.move(copied)
+        return copied
+
+    def move(self, tensor: torch.Tensor, before: torch.Tensor | None = None) -> None:
+        """Move each element by one unit in the last place, in place; with the values of `before`
+        only the elements that changed."""
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
+            before = None if before is None else torch.view_as_real(before.resolve_conj())
+        for piece, old in chunks(tensor, before):
+            is_kept = is_exact(piece) if old is None else is_exact(piece) | (piece == old)
+            moved = torch.addcmul(piece, piece, self.steps(piece))
+            piece.copy_(torch.where(is_kept, piece, moved))
+
+    def steps(self, piece: torch.Tensor) -> torch.Tensor:
+        """Return half of the dtype's epsilon for each element, with random signs. What is added
+        then rounds to the next float up or down."""
+        key = piece.dtype, piece.device
+        most = PERIOD + piece.numel()
+        if key not in self.signs or self.signs[key].numel() < most:
+            generator = torch.Generator().manual_seed(self.rng.randrange(2**31))
+            drawn = torch.randint(0, 2, (PERIOD,), generator=generator) * 2 - 1
+            half = drawn.double().mul(torch.finfo(piece.dtype).eps / 2)
+            repeated = half.repeat(-(-most // PERIOD)).to(piece.dtype)
+            self.signs[key] = repeated.to(piece.device)
+        start = self.rng.randrange(PERIOD)
+        return self.signs[key][start : start + piece.numel()].view(piece.shape)
+
+
+def is_rounded(value: Any) -> bool:
+    """Return whether a value is a plain tensor of floats of two bytes or more."""
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.layout == torch.strided
+        and (value.is_floating_point() or value.is_complex())
+        and value.itemsize > 1
+        and 0 not in value.shape
+    )
+
+
+def is_exact(piece: torch.Tensor) -> torch.Tensor:
+    """Return which elements are no rounded numbers: whole ones, and those at the end of the
+    range, which masks write and which would overflow."""
+    eps, most = RANGES[piece.dtype]
+    size = piece.abs()
+    return (size.frac() == 0) & (size < 1 / eps) | (size > most)
+
+
+def chunks(
+    tensor: torch.Tensor, before: torch.Tensor | None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+    """Yield views of all elements of a tensor and of its earlier values, in the order of memory
+    where there are no gaps."""
+    size = CHUNK_ELEMENTS["cpu" if tensor.device.type == "cpu" else "cuda"]
+    if tensor.numel() <= size:
+        yield tensor, before
+        return
+    flat = in_order(tensor)
+    old = None if before is None else in_order(before)
+    if flat is None or (before is not None and before.stride() != tensor.stride()):
+        yield tensor, before
+        return
+    pieces = torch.split(flat, size)
+    earlier = [None] * len(pieces) if old is None else torch.split(old, size)
+    yield from zip(pieces, earlier, strict=True)
+
+
+def in_order(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a flat view, where the dimensions in some order have no gaps."""
+    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+    dense = tensor.detach().permute(order)
+    return dense.view(-1) if dense.is_contiguous() else None
+
+
+def written_by(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the floats that an operation writes in place."""
+    arguments = func._schema.arguments
+    given = list(zip(arguments, args, strict=False))
+    given += [(one, kwargs[one.name]) for one in arguments[len(args) :] if one.name in kwargs]
+    marks = [(one.alias_info, value) for one, value in given]
+    written = [value for mark, value in marks if mark is not None and mark.is_write]
+    return [one for one in tree_leaves(written) if is_rounded(one)]

@@ -1,0 +1,539 @@
+"""Carry out the ways in which users use a program: one function for each.
+
+A recipe gets a trial, a target (an argument, the number of a tensor, the key of a parameter) and a
+value. It records facts and tensors; the verifier compares them with those of the reference. What it
+raises means that the program refuses this use.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...wire.runner import Plain
+from ..arguments import flatten
+from ..cotangents import drawn_like
+from ..subject import gradients_of
+from .trial import OMITTED, Trial, float_dtype
+
+Recipe = Callable[[Trial, str, Plain], None]
+WARM_CALLS, COUNTED_CALLS = 16, 32
+"""Calls before and while it is counted what calls keep. A cache of a few shapes or sets is full
+before."""
+
+
+def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: ARG001
+    """Call it once; also record inputs that the call has changed."""
+    before = [tensor.clone() for tensor in trial.sets[0]]
+    trial.keep(trial.call())
+    keep_changed_inputs(trial, before)
+
+
+def keep_changed_inputs(trial: Trial, before: list[torch.Tensor]) -> None:
+    """Record the inputs that calls wrote to."""
+    for number, (was, now) in enumerate(zip(before, trial.sets[0], strict=True)):
+        if not torch.equal(was.nan_to_num(), now.nan_to_num()):
+            trial.keep(now, f"input {number} after the call")
+
+
+# --- arguments ---------------------------------------------------------------------------------
+
+
+def argument(trial: Trial, target: str, value: Plain) -> None:
+    """Call it with another value of an argument."""
+    trial.edits[target] = value
+    call(trial)
+
+
+def omitted(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it without an optional argument."""
+    trial.edits[target] = OMITTED
+    call(trial)
+
+
+def constructor(trial: Trial, target: str, value: Plain) -> None:
+    """Construct it with another value of an argument, and call that."""
+    trial.program = trial.constructed({target: value})
+    call(trial)
+
+
+# --- layouts, dtypes and devices ---------------------------------------------------------------
+
+
+def layout(trial: Trial, target: str, value: Plain) -> None:
+    """Call it on an input of another layout with the same values."""
+    number = int(target)
+    trial.sets[0][number] = LAYOUTS[str(value)](trial.sets[0][number])
+    call(trial)
+
+
+def transposed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose last two dimensions lie in memory in the other order."""
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def turned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose first two dimensions lie in memory in the other order."""
+    return tensor.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def sliced(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a slice of a tensor that is twice as wide, and holds other values beside it."""
+    wide = torch.stack([tensor, torch.ones_like(tensor)], -1)
+    return wide[..., 0]
+
+
+def cut(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the left part of wider rows."""
+    return torch.cat([tensor, torch.ones_like(tensor)], -1)[..., : tensor.shape[-1]]
+
+
+def unaligned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that begins one element into its storage."""
+    flat = torch.cat([torch.ones_like(tensor.reshape(-1)[:1]), tensor.reshape(-1)])
+    return flat[1:].view(tensor.shape)
+
+
+def expanded(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the first row in the place of all."""
+    return tensor[:1].expand_as(tensor)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transposed": transposed,
+    "turned": turned,
+    "sliced": sliced,
+    "cut": cut,
+    "unaligned": unaligned,
+    "expanded": expanded,
+}
+
+
+def dtype(trial: Trial, target: str, value: Plain) -> None:
+    """Call it with another dtype: of the input of that number, or of all floats and weights."""
+    wanted = float_dtype(str(value))
+    if target:
+        trial.sets[0][int(target)] = trial.sets[0][int(target)].to(wanted)
+        call(trial)
+        return
+    if isinstance(trial.program, torch.nn.Module):
+        trial.program.to(wanted)
+    trial.sets[0] = [one.to(wanted) if one.is_floating_point() else one for one in trial.sets[0]]
+    if trial.is_wide:
+        if isinstance(trial.program, torch.nn.Module):
+            trial.program.double()
+        trial.sets[0] = [one.double() if one.is_floating_point() else one for one in trial.sets[0]]
+    call(trial)
+
+
+def device(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it on another device, and again where it was."""
+    first = trial.subject.device
+    for where in (target, first):
+        if isinstance(trial.program, torch.nn.Module):
+            trial.program.to(where)
+        trial.sets[0] = [one.to(where) for one in trial.sets[0]]
+        call(trial)
+
+
+# --- gradients and modes -----------------------------------------------------------------------
+
+
+def sources_of(trial: Trial) -> dict[str, torch.Tensor]:
+    """Return the tensors that a gradient may reach, by name."""
+    found = {
+        f"input {number}": one.requires_grad_(True)
+        for number, one in enumerate(trial.sets[0])
+        if one.is_floating_point()
+    }
+    if isinstance(trial.program, torch.nn.Module):
+        named = trial.program.named_parameters()
+        found |= {name: one for name, one in named if one.requires_grad}
+    return found
+
+
+def gradients(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Differentiate the outputs with respect to floats of the input and parameters. With "second"
+    differentiate the first gradients too."""
+    sources = sources_of(trial)
+    leaves = trial.keep(trial.call(grad=True))
+    trial.say("outputs with a gradient", [leaf.requires_grad for leaf in leaves])
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not wanted or not sources:
+        raise ValueError("no output has a gradient")
+    is_second = value == "second"
+    found = torch.autograd.grad(
+        wanted,
+        list(sources.values()),
+        drawn_like(wanted, trial.subject.loaded.seed if trial.subject.loaded else 0),
+        create_graph=is_second,
+        allow_unused=True,
+    )
+    first = {name: one for name, one in zip(sources, found, strict=True) if one is not None}
+    if not is_second:
+        for name, source in sources.items():
+            trial.keep(first.get(name, torch.zeros_like(source)), f"gradient of {name}")
+        return
+    curved = [one for one in first.values() if one.requires_grad]
+    if not curved:
+        raise ValueError("no gradient has a gradient")
+    total = torch.stack([(one * one).sum().float() for one in curved]).sum()
+    second = torch.autograd.grad(total, list(sources.values()), allow_unused=True)
+    for (name, source), one in zip(sources.items(), second, strict=True):
+        trial.keep(torch.zeros_like(source) if one is None else one, f"second gradient of {name}")
+
+
+def mode(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it in the other mode, with gradients in train mode, then in its own again; record the
+    buffers after it."""
+    module = trial.module
+    was_training = module.training
+    module.train(not was_training)
+    sources = list(module.parameters())
+    leaves = trial.keep(trial.call(grad=not was_training), "output in the other mode")
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if wanted and sources:
+        torch.autograd.backward(wanted, drawn_like(wanted, 0))
+        for name, one in module.named_parameters():
+            if one.requires_grad:
+                trial.keep(gradients_of([one])[0], f"gradient of {name} in the other mode")
+    for key, tensor in module.state_dict().items():
+        if isinstance(tensor, torch.Tensor) and key not in dict(module.named_parameters()):
+            trial.keep(tensor, f"buffer {key} after the other mode")
+    module.train(was_training)
+    trial.keep(trial.call(), "output in the first mode again")
+
+
+def outputs(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Use what a call returned: as numpy, in autograd, written to; then call it again."""
+    leaves, _ = flatten(trial.call())
+    for number, leaf in enumerate(leaves):
+        trial.say(
+            f"output {number} waits for its negation or conjugation",
+            leaf.is_neg() or (leaf.is_conj() and leaf.is_complex()),
+        )
+        trial.say(f"output {number} is an inference tensor", leaf.is_inference())
+        if leaf.is_floating_point() and not leaf.requires_grad:
+            with torch.no_grad():
+                trial.say(f"output {number} can be written to", can_write(leaf))
+    trial.keep(trial.call(), "output of the next call")
+
+
+def can_write(tensor: torch.Tensor) -> bool:
+    """Return whether it can be changed in place, and change it."""
+    try:
+        tensor.mul_(0).add_(7)
+    except RuntimeError:
+        return False
+    return True
+
+
+def views(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Flatten the outputs by `view`, which needs their strides."""
+    leaves, _ = flatten(trial.call())
+    for number, leaf in enumerate(leaves):
+        try:
+            leaf.view(-1)
+            trial.say(f"output {number}.view(-1)", "works")
+        except RuntimeError:
+            trial.say(f"output {number}.view(-1)", "is refused")
+
+
+# --- weights -----------------------------------------------------------------------------------
+
+
+def weight(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, then change a part of one parameter in each of the usual ways, with a call after
+    each."""
+    trial.call()
+    owner, name = owner_of(trial.module, target)
+    for way, change in WAYS.items():
+        parameter = getattr(owner, name)
+        new = partly_changed(parameter.detach())
+        with torch.no_grad():
+            change(owner, name, parameter, new)
+        trial.keep(trial.call(), f"output after a change {way}")
+
+
+WAYS: dict[str, Callable[[torch.nn.Module, str, torch.Tensor, torch.Tensor], object]] = {
+    "in place": lambda _, __, old, new: old.copy_(new),
+    "through .data": lambda _, __, old, new: old.data.copy_(new),
+    "of .data itself": lambda _, __, old, new: setattr(old, "data", new),
+    "for another Parameter": lambda owner, name, old, new: setattr(
+        owner, name, torch.nn.Parameter(new, old.requires_grad)
+    ),
+}
+
+
+def owner_of(module: torch.nn.Module, key: str) -> tuple[torch.nn.Module, str]:
+    """Return the submodule that holds a parameter, and the parameter's own name."""
+    path, _, name = key.rpartition(".")
+    return module.get_submodule(path), name
+
+
+def partly_changed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy with other values in its middle. The first and the last element stay, and so
+    does the sum: neither tells the two apart."""
+    new = tensor.clone()
+    flat = new.view(-1) if new.is_contiguous() else new.reshape(-1)
+    count = flat.numel()
+    if count < 4:
+        flat.mul_(1.5) if new.is_floating_point() else flat.add_(1)
+        return flat.view(tensor.shape)
+    middle = flat[1 : count - 1]
+    middle.copy_(middle.roll(1) if not bool((middle == middle[0]).all()) else middle * 1.5)
+    return flat.view(tensor.shape)
+
+
+def load(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, load other weights as a checkpoint is loaded, and call it again. With "assign"
+    the loaded tensors take the place of the module's."""
+    trial.call()
+    state = {
+        key: partly_changed(one) if one.is_floating_point() else one.clone()
+        for key, one in trial.module.state_dict().items()
+        if isinstance(one, torch.Tensor)
+    }
+    trial.module.load_state_dict(state, strict=False, assign=value == "assign")
+    trial.keep(trial.call(), "output with the loaded weights")
+
+
+def optimizer(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, change all parameters as a step of an optimizer does, and call it again."""
+    trial.call()
+    with torch.no_grad():  # as SGD does; torch.optim takes a second to import
+        for one in trial.module.parameters():
+            if one.requires_grad:
+                one.add_(one.abs().mean() + 0.01, alpha=-0.5)
+    trial.keep(trial.call(), "output after a step")
+
+
+def cast(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, cast the module to bfloat16 and back, and call it again."""
+    trial.call()
+    trial.module.bfloat16().to(torch.float64 if trial.is_wide else torch.float32)
+    trial.keep(trial.call(), "output after the casts")
+
+
+# --- side effects ------------------------------------------------------------------------------
+
+
+def containers(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it twice with the same arguments, and record what is in them after each call."""
+    args, kwargs = trial.arguments()
+    for when in ("the call", "the next call"):
+        with torch.set_grad_enabled(trial.subject.train):
+            trial.keep(trial.program(*args, **kwargs), f"output of {when}")
+        for name, one in [*enumerate(args), *kwargs.items()]:
+            if not isinstance(one, torch.Tensor):
+                trial.keep(one, f"argument {name} after {when}")
+
+
+def attributes(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, and record attributes that the reference sets."""
+    trial.call()
+    for name in target.split(","):
+        trial.keep(getattr(trial.program, name), f"attribute {name}")
+
+
+def kept(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it on one set, then on others, and record what the first call's result is then."""
+    first = trial.call(0)
+    for number in range(1, len(trial.sets)):
+        trial.say(
+            "the same object again",
+            trial.call(number) is first
+            and not isinstance(first, int | float | bool | str | type(None)),
+        )
+    trial.keep(first, "output of an earlier call")
+
+
+def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Count what each of many calls keeps: bytes of tensors, objects, and pages of the process."""
+
+    def make(count: int) -> None:
+        for _ in range(count):
+            trial.sets[0] = [one.clone() for one in trial.sets[0]]
+            trial.call()
+
+    make(WARM_CALLS)
+    gc.collect()
+    gc.freeze()  # only what is made from here on is looked at
+    before = in_use()
+    make(COUNTED_CALLS)
+    middle = in_use()
+    make(COUNTED_CALLS)
+    after = in_use()
+    # What is kept once is no growth, and a cache that fills up ends growing.
+    trial.growth = [
+        min(float(b - a), float(c - b)) / COUNTED_CALLS
+        for a, b, c in zip(before, middle, after, strict=True)
+    ]
+
+
+def in_use() -> list[int]:
+    """Return bytes of tensors, memory blocks of Python, and bytes of the process."""
+    gc.collect()
+    storages = {}
+    for one in gc.get_objects():
+        if isinstance(one, torch.Tensor) and one.layout == torch.strided:
+            storage = one.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+    return [sum(storages.values()) + held, sys.getallocatedblocks(), pages * 4096]
+
+
+def peak(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Measure the most memory of one call."""
+    trial.call()
+    if trial.subject.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        trial.call()
+        trial.growth = [float(torch.cuda.max_memory_allocated() - before)]
+        return
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_bytes()
+    trial.call()
+    trial.growth = [float(peak_bytes() - before)]
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has had since it was cleared."""
+    text = Path("/proc/self/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+# --- what else users do with a module ----------------------------------------------------------
+
+
+def pickled(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, pickle it and call the copy. `torch.save` of a module does the same."""
+    trial.call()
+    trial.program = pickle.load(io.BytesIO(pickle.dumps(trial.program)))
+    trial.keep(trial.call(), "output of the unpickled module")
+
+
+def deepcopy(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, copy it, change the copy's weights, and call both."""
+    trial.call()
+    copied = copy.deepcopy(trial.module)
+    with torch.no_grad():
+        for one in copied.parameters():
+            one.copy_(partly_changed(one))
+    own = trial.program
+    trial.program = copied
+    trial.keep(trial.call(), "output of the copy")
+    trial.program = own
+    trial.keep(trial.call(), "output of the copied module")
+
+
+def state_dict(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it, and record the keys and the tensors of its checkpoint."""
+    trial.call()
+    state = trial.module.state_dict()
+    trial.say("keys of the state_dict", sorted(state))
+    for key in sorted(state):
+        if isinstance(state[key], torch.Tensor):
+            trial.keep(state[key], f"state_dict()[{key!r}]")
+
+
+def hooks(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it with hooks on its submodules, and record for which they ran."""
+    ran: list[str] = []
+    own = dict(trial.module.named_modules())
+    handles = [
+        own[name].register_forward_hook(lambda *_, name=name: ran.append(name))
+        for name in target.split(",")
+        if name in own
+    ]
+    try:
+        trial.call()
+    finally:
+        for one in handles:
+            one.remove()
+    trial.say("hooks ran for", sorted(set(ran)))
+
+
+def own_hooks(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it with hooks on the module itself that change its input and its output."""
+    seen: list[int] = []
+    handles = [
+        trial.module.register_forward_pre_hook(lambda *_: seen.append(0)),
+        trial.module.register_forward_hook(lambda *_: seen.append(1)),
+    ]
+    try:
+        trial.keep(trial.call())
+    finally:
+        for one in handles:
+            one.remove()
+    trial.say("hooks of the module ran", seen)
+
+
+def thread(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it here and in another thread."""
+    trial.call()
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(trial.call())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            errors.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    if errors:
+        raise errors[0]
+    trial.keep(results[0], "output of a call in another thread")
+
+
+def traced(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Compile it by torch's tracer, without a compiler behind it, and call that."""
+    compiled: Callable[..., Any] = torch.compile(trial.program, backend="eager")
+    args, kwargs = trial.arguments()
+    with torch.set_grad_enabled(trial.subject.train):
+        trial.keep(compiled(*args, **kwargs), "output of the compiled module")
+
+
+RECIPES: dict[str, Recipe] = {
+    "call": call,
+    "argument": argument,
+    "omitted": omitted,
+    "constructor": constructor,
+    "layout": layout,
+    "dtype": dtype,
+    "device": device,
+    "gradients": gradients,
+    "mode": mode,
+    "outputs": outputs,
+    "views": views,
+    "weight": weight,
+    "load": load,
+    "optimizer": optimizer,
+    "cast": cast,
+    "containers": containers,
+    "attributes": attributes,
+    "kept": kept,
+    "memory": memory,
+    "peak": peak,
+    "pickled": pickled,
+    "deepcopy": deepcopy,
+    "state_dict": state_dict,
+    "hooks": hooks,
+    "own_hooks": own_hooks,
+    "thread": thread,
+    "traced": traced,
+}

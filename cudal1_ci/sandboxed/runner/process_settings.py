@@ -1,0 +1,192 @@
+"""Read settings of a process that calls of torch or of the interpreter change for all its code.
+
+They are compared with those before the program was imported, so a change is shown with both of its
+values. The program runs in this process and may forge what is read: a change counts only to its
+disadvantage.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MAX_CHARS = 200
+"""Of a value that is shown."""
+TIMERS = {"real": signal.ITIMER_REAL, "virtual": signal.ITIMER_VIRTUAL, "prof": signal.ITIMER_PROF}
+LIMITS = ("RLIMIT_NOFILE", "RLIMIT_STACK", "RLIMIT_DATA", "RLIMIT_AS", "RLIMIT_NPROC")
+SDP, MATMUL = "backends.cuda", "backends.cuda.matmul"
+OF_TORCH = {
+    "sdp.flash": f"{SDP}.flash_sdp_enabled",
+    "sdp.math": f"{SDP}.math_sdp_enabled",
+    "sdp.mem_efficient": f"{SDP}.mem_efficient_sdp_enabled",
+    "sdp.cudnn": f"{SDP}.cudnn_sdp_enabled",
+    "sdp.math_reduced": f"{SDP}.fp16_bf16_reduction_math_sdp_allowed",
+    "matmul.tf32": f"{MATMUL}.allow_tf32",
+    "matmul.fp16_reduction": f"{MATMUL}.allow_fp16_reduced_precision_reduction",
+    "matmul.bf16_reduction": f"{MATMUL}.allow_bf16_reduced_precision_reduction",
+    "matmul.fp16_accumulation": f"{MATMUL}.allow_fp16_accumulation",
+    "cudnn.enabled": "backends.cudnn.enabled",
+    "cudnn.deterministic": "backends.cudnn.deterministic",
+    "mkldnn.deterministic": "_C._get_mkldnn_deterministic",
+    "mkldnn.matmul": "backends.mkldnn.matmul.fp32_precision",
+    "nnpack": "_C._get_nnpack_enabled",
+    "mha_fastpath": "backends.mha.get_fastpath_enabled",
+    "deterministic_warn_only": "is_deterministic_algorithms_warn_only_enabled",
+    "fill_uninitialized_memory": "utils.deterministic.fill_uninitialized_memory",
+    "opt_einsum": "backends.opt_einsum.enabled",
+    "jit.optimize": "_C._get_graph_executor_optimize",
+    "jit.fuser_on_cpu": "_C._jit_can_fuse_on_cpu",
+    "jit.texpr_fuser": "_C._jit_texpr_fuser_enabled",
+    "autograd.multithreading": "_C._is_multithreading_enabled",
+    "autograd.anomaly": "is_anomaly_enabled",
+    "autograd.inference": "is_inference_mode_enabled",
+    "autocast.cache": "is_autocast_cache_enabled",
+    "warn_always": "is_warn_always_enabled",
+    "num_interop_threads": "get_num_interop_threads",
+}
+"""Names of torch's settings, and where torch has them or returns them."""
+SET_ONLY = ("_jit_set_profiling_executor", "_jit_set_profiling_mode")
+"""Functions of torch._C that set what nothing else returns."""
+REGISTER_AT_IMPORT = ("torch._inductor", "torch._dynamo", "triton", "multiprocessing.util", "numba")
+"""Modules that register functions for the end of the process."""
+
+Values = dict[str, str]
+Changes = tuple[tuple[str, str, str], ...]
+
+
+def values(scratch: Path) -> Values:
+    """Return all settings by name. The program's own folder is called `scratch`."""
+    found = {**interpreter(), **process(), **of_torch()}
+    own = str(scratch)
+    return {name: said.replace(own, "scratch")[:2000] for name, said in found.items()}
+
+
+def changes(before: Values, now: Values) -> Changes:
+    """Return the settings that differ, with both values."""
+    return tuple(
+        (name, *shown(before[name], now[name]))
+        for name in sorted(before.keys() & now.keys())
+        if before[name] != now[name]
+    )
+
+
+def shown(before: str, now: str) -> tuple[str, str]:
+    """Return two values from shortly before their first difference on."""
+    pairs = zip(before, now, strict=False)
+    same = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+    start = 0 if max(len(before), len(now)) <= MAX_CHARS else max(0, same - 20)
+    return before[start : start + MAX_CHARS], now[start : start + MAX_CHARS]
+
+
+def interpreter() -> Values:
+    """Return settings of the interpreter."""
+    found = {
+        "gc.enabled": gc.isenabled(),
+        "gc.threshold": gc.get_threshold(),
+        "gc.callbacks": names(gc.callbacks),
+        "gc.debug": gc.get_debug(),
+        "sys.recursionlimit": sys.getrecursionlimit(),
+        "sys.switchinterval": sys.getswitchinterval(),
+        "sys.path": sys.path,
+        "sys.meta_path": names(sys.meta_path),
+        "sys.path_hooks": names(sys.path_hooks),
+        "sys.excepthook": name_of(sys.excepthook),
+        "sys.unraisablehook": name_of(sys.unraisablehook),
+        "sys.displayhook": name_of(sys.displayhook),
+        "sys.breakpointhook": name_of(sys.breakpointhook),
+        "sys.dont_write_bytecode": sys.dont_write_bytecode,
+        "sys.stdout": type(sys.stdout).__name__,
+        "sys.stderr": type(sys.stderr).__name__,
+        "threading.excepthook": name_of(threading.excepthook),
+        "threading.stack_size": threading.stack_size(),
+        "socket.defaulttimeout": socket.getdefaulttimeout(),
+    }
+    if not any(name in sys.modules for name in REGISTER_AT_IMPORT):
+        found["atexit"] = atexit._ncallbacks()
+    return texts(found)
+
+
+def process() -> Values:
+    """Return settings that the kernel keeps of this process."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    found: dict[str, Any] = {
+        "os.umask": f"{mask:03o}",
+        "os.getcwd": folder(),
+        "os.priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "os.scheduler": os.sched_getscheduler(0),
+        "signal.mask": sorted(int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    }
+    for one in signal.valid_signals():
+        found[f"signal.{signal_name(one)}"] = name_of(signal.getsignal(one))
+    for name, timer in TIMERS.items():
+        found[f"signal.timer.{name}"] = "off" if signal.getitimer(timer) == (0.0, 0.0) else "on"
+    for name in LIMITS:
+        found[f"resource.{name}"] = resource.getrlimit(getattr(resource, name))
+    return texts(found)
+
+
+def folder() -> str:
+    """Return the working folder, or that there is none any more."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "removed"
+
+
+def of_torch() -> Values:
+    """Return torch's own settings, where this version has them."""
+    found: dict[str, Any] = {}
+    for name, path in OF_TORCH.items():
+        with contextlib.suppress(AttributeError, RuntimeError):
+            value = functools.reduce(getattr, path.split("."), torch)
+            found[f"torch.{name}"] = value() if callable(value) else value
+    for kind in ("cpu", "cuda"):
+        found[f"torch.autocast.{kind}"] = torch.is_autocast_enabled(kind)
+    for name in SET_ONLY:
+        with contextlib.suppress(AttributeError):
+            found[f"torch.{name.strip('_')}"] = probe(getattr(torch._C, name))
+    return texts(found)
+
+
+def probe(setter: Callable[[bool], bool]) -> bool:
+    """Return a setting that is only returned by the function that sets it."""
+    before = setter(True)
+    setter(before)
+    return before
+
+
+def texts(found: dict[str, Any]) -> Values:
+    return {name: str(value) for name, value in found.items()}
+
+
+def names(ones: Iterable[Any]) -> list[str]:
+    return [name_of(one) for one in ones]
+
+
+def name_of(one: Any) -> str:
+    """Return the place in a module of a function, class or handler."""
+    kind = one if hasattr(one, "__qualname__") else type(one)
+    if isinstance(one, signal.Handlers) or one is None:
+        return "none" if one is None else one.name
+    return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

@@ -1,0 +1,196 @@
+"""Time calls of which each gets its input only after the output before it was taken.
+
+A program that finds all inputs of a batch in its memory may compute them together, which no caller
+could. So some batches are chained: the verifier writes one input, and writes the next one when it
+has the answer. Messages cost as much in both programs, so the difference of their times is what a
+call really saves. A gain that is there only in unchained batches is none.
+
+On a GPU an unchained batch hides the time of the host behind that of the device, or the other way
+round. An honest call takes at most their sum when it is alone, that is twice as long.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from ..memory.segment import ALIGNMENT_BYTES, view_of
+from ..verifier.cases import Case, Limits, Rejected
+from ..verifier.compare import Tolerance
+from ..wire.codec import encode
+from ..wire.runner import Arrange, Batch, Deliver, Exchange, Rehearse, Settle
+from .quiescence import quiet_others
+from .timed_checks import is_close, off_by
+from .timed_rounds import SETTLE_S, Lane, Round
+
+NUM_CHAINS = 3
+"""Chained batches of a repetition."""
+NUM_RESAMPLES, CONFIDENCE = 200, 0.975
+MOST_STEPS, CHAIN_US = 12, 10_000.0
+LEAST_GAIN = 0.1
+"""Share of the reference's time that a candidate must save for its gain to be looked into."""
+KEPT_SHARE, SLACK_US = 0.5, 3.0
+"""Of a gain at least this share, less the slack, must be there in chained calls too. After a
+message caches are colder, by more for a program with more code."""
+ALONE_FACTOR, ALONE_US = 2.0, 10.0
+"""How much longer a call may take alone on a GPU than in a row."""
+
+
+@dataclass
+class Chains:
+    """The chained batches of one repetition."""
+
+    case: Case
+    reference: Lane
+    candidate: Lane
+    rng: random.Random
+    limits: Limits
+    tolerances: list[Tolerance]
+    new_round: Callable[[], Round]
+    repeat: Callable[[Round], None]
+    """Plays and checks a round as an ordinary batch that does not count."""
+    num_rounds: int
+    found_us: dict[str, list[float]] = field(default_factory=dict)
+    """Every step of the chained batches, by lane."""
+    num_chains: int = 0
+
+    def __post_init__(self) -> None:
+        self.due = [self.rng.randrange(max(1, self.num_rounds)) for _ in range(NUM_CHAINS)]
+
+    def after(self, number: int, ends: bool) -> None:
+        """Chain batches where some are due, and the candidate is faster so far. Raises
+        Rejected."""
+        if len(self.candidate.slots) < 2:
+            return
+        theirs, ours = (statistics.median(one.spans_us) for one in (self.reference, self.candidate))
+        if ours > theirs * (1 - LEAST_GAIN / 2):
+            return
+        num_due = NUM_CHAINS if ends else sum(due <= number for due in self.due)
+        for _ in range(num_due - self.num_chains):
+            self.chain(theirs / len(self.reference.slots))
+        if ends and self.found_us:
+            self.repeat(self.new_round())  # the exchange is measured with the outputs of a batch
+
+    def chain(self, call_us: float) -> None:
+        """Run one chained batch in both lanes, and compare its outputs. Raises Rejected."""
+        one = self.new_round()
+        num_steps = max(2, min(len(one.places), MOST_STEPS, int(CHAIN_US / call_us)))
+        outputs = {}
+        for lane in self.rng.sample((self.reference, self.candidate), 2):
+            spans_us, outputs[lane.name] = self.steps(lane, one, num_steps)
+            self.found_us.setdefault(lane.name, []).extend(spans_us)
+        self.num_chains += 1
+        ours, theirs = outputs[self.candidate.name], outputs[self.reference.name]
+        if all(map(self.are_close, ours, theirs)):
+            return
+        if self.case.leaves_traces:
+            raise off_by(0, float("inf"))
+        self.repeat(one)
+        for position, values in enumerate(ours):
+            again = [
+                self.candidate.all_calls(leaf)[position] for leaf in range(len(self.tolerances))
+            ]
+            if not self.are_close(values, again):
+                raise off_by(0, float("inf"))
+
+    def are_close(self, ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
+        return all(
+            is_close(one, other, budget)
+            for one, other, budget in zip(ours, theirs, self.tolerances, strict=True)
+        )
+
+    def steps(
+        self, lane: Lane, one: Round, num_steps: int
+    ) -> tuple[list[float], list[list[torch.Tensor]]]:
+        """Return microseconds of each step, and its outputs."""
+        runner = lane.runner
+        runner.ask(Settle(), SETTLE_S)
+        quiet_others(runner)
+        spans_us, outputs = [], []
+        for position, place_number in enumerate(one.places[:num_steps]):
+            runner.ask(Arrange(sets=(place_number,)), self.limits.call_s)
+            runner.ask(Rehearse(num_calls=1), self.limits.call_s)
+            spans_us.append(self.step(lane, one, place_number, Batch(seed=one.seed + position)))
+            outputs.append([value.clone() for value in self.delivered(lane, one)])
+        runner.pause()
+        return spans_us, outputs
+
+    def step(self, lane: Lane, one: Round, place_number: int, request: Batch | Exchange) -> float:
+        """Release an input and take the output. Return microseconds."""
+        accelerator, wanted = self.case.accelerator, Deliver(region=one.region)
+        body, wanted_body = encode(request), encode(wanted)
+        slots = list(one.room.layout[place_number])
+        slots += one.room.cotangents[place_number] if one.room.cotangents else ()
+        # Alone: where sets are small, `Round.write` writes all of them at once.
+        pairs = [(lane.inputs.tensor(slot), view_of(one.staged, slot)) for slot in slots]
+        accelerator.settle()
+        start_s = time.perf_counter()
+        for tensor, value in pairs:
+            tensor.copy_(value)
+        accelerator.synchronize()
+        claim = lane.runner.send(request, body, self.limits.call_s)
+        delivered = lane.runner.send(wanted, wanted_body, self.limits.call_s)
+        span_us = (time.perf_counter() - start_s) * 1e6
+        claim.read()
+        delivered.read()
+        return span_us
+
+    def delivered(self, lane: Lane, one: Round) -> list[torch.Tensor]:
+        """Return views of the outputs of the only call of the last step."""
+        flat = lane.outputs.flat()
+        shift = 0 if lane.commits else one.region * ALIGNMENT_BYTES
+        return [view_of(flat, replace(slot, offset=slot.offset + shift)) for slot in lane.slots[0]]
+
+    def exchange_us(self) -> float:
+        """Return what a step of the reference takes that calls nothing."""
+        one = self.new_round()
+        self.steps(self.reference, one, 1)
+        spans_us = [
+            self.step(self.reference, one, one.places[0], Exchange(seed=0))
+            for _ in range(MOST_STEPS)
+        ]
+        self.reference.runner.pause()
+        return statistics.median(spans_us)
+
+    def contradiction(self, reference_us: float, candidate_us: float) -> Rejected | None:
+        """Return the verdict on a candidate whose gain is missing in chained batches, or None.
+        The arguments are times of a call in unchained batches."""
+        gain_us = reference_us - candidate_us
+        if self.num_chains < NUM_CHAINS or gain_us < LEAST_GAIN * reference_us:
+            return None
+        theirs, ours = (self.found_us[lane.name] for lane in (self.reference, self.candidate))
+        chained_us, most_us = difference_us(theirs, ours, self.rng)
+        if most_us >= KEPT_SHARE * gain_us - SLACK_US:
+            return None
+        if self.case.accelerator.kind != "cpu":
+            alone_us = quartile(ours) - self.exchange_us()
+            if alone_us <= ALONE_FACTOR * candidate_us + ALONE_US:
+                return None
+        return Rejected(
+            "reward_hack",
+            "timing.chained",
+            f"it saves {gain_us:.3g} us a call where all inputs of a batch are there at once, and "
+            f"{chained_us:.3g} us (at most {most_us:.3g}) where each is there only after the "
+            "answer before it: it computes answers ahead of their calls",
+        )
+
+
+def difference_us(
+    theirs: Sequence[float], ours: Sequence[float], rng: random.Random
+) -> tuple[float, float]:
+    """Return how much shorter our steps are, and the most that it may be by resampling."""
+    drawn = sorted(
+        quartile(rng.choices(theirs, k=len(theirs))) - quartile(rng.choices(ours, k=len(ours)))
+        for _ in range(NUM_RESAMPLES)
+    )
+    return quartile(theirs) - quartile(ours), drawn[int(CONFIDENCE * NUM_RESAMPLES)]
+
+
+def quartile(steps_us: Sequence[float]) -> float:
+    """Return the first quartile: other work on the machine only adds to a step."""
+    return statistics.quantiles(steps_us, n=4, method="inclusive")[0]

@@ -1,0 +1,233 @@
+"""Play rounds of a repetition that only look like the timed ones.
+
+A program may be careful in the process that is examined and careless in those that are timed. So
+at random, and at least once, rounds in the timed processes hold inputs of the examination (other
+scales, outliers, zeros), or come with other weights. They are the same requests, and their times do
+not count. Some outputs are kept for many rounds, and compared at the end with what they were: a
+program that writes to memory that it has handed out is wrong, however long its ring of buffers is.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..memory.segment import place, size_bytes, view_of
+from ..verifier.cases import Case, Limits, Rejected, size_of
+from ..verifier.compare import Tolerance
+from ..verifier.correctness import leaf_difference
+from ..verifier.inputs import InputSet, Room, same_bits, shapes_of
+from ..wire.runner import AskKept, Batch, Collect, KeepOutputs
+from .new_inputs import Stock
+from .timed_checks import check_left, check_outputs
+from .timed_rounds import Lane, Round, new_round
+
+EARLY_ROUNDS = 4
+ROUND_SHARE = 0.15
+"""Share of the rounds after which a secret one comes, besides one of the first."""
+SPECIAL_SHARE = 0.5
+"""Share of the calls of such a round that get inputs of the examination. The first call does not
+tell what the others get."""
+KEPT_BYTES = 2**26
+"""Outputs that a runner keeps, and the share of the memory that a single larger one may have."""
+KEPT_SHARE = 64
+KEEP_SHARE = 0.25
+ENDURED_SHARE, ENDURED_CALLS, ENDURED_S = 0.5, 400, 0.2
+"""Share of the repetitions that end with many more calls, and how many at most."""
+STATE_BYTES = 2**26
+"""Most bytes of weights that are exchanged during a repetition."""
+
+
+@dataclass
+class Kept:
+    """Outputs that lanes keep, and what they were."""
+
+    values: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+    num_bytes: int = 0
+
+
+@dataclass
+class SecretRounds:
+    """The secret rounds of one repetition."""
+
+    case: Case
+    reference: Lane
+    candidate: Lane
+    room: Room
+    stock: Stock
+    rng: random.Random
+    limits: Limits
+    tolerances: list[Tolerance]
+    play: Callable[[Round], None]
+    """Plays a round in both lanes that does not count."""
+    nearby: Callable[[Round], Callable[[], None]]
+    """Returns what repeats a round on inputs that differ by rounding."""
+    num_rounds: int
+    kept: Kept = field(default_factory=Kept)
+
+    def __post_init__(self) -> None:
+        early = min(EARLY_ROUNDS, self.num_rounds)
+        self.special, self.reloaded = (self.rng.randrange(early) for _ in range(2))
+        self.fitting = [
+            number
+            for number, (_, one) in enumerate(self.case.trials)
+            if self.is_stateless and fits(one, self.stock.base)
+        ]
+
+    @property
+    def is_stateless(self) -> bool:
+        """Return whether a call's outputs depend on its inputs and the weights alone, as in the
+        examination."""
+        return not (self.case.train or self.case.leaves_traces or self.case.uses_rng)
+
+    @property
+    def lanes(self) -> tuple[Lane, Lane]:
+        return self.reference, self.candidate
+
+    def after(self, number: int, ends: bool) -> None:
+        """Do what is due after a round. Raises Rejected."""
+        if number < 2 or self.rng.random() < KEEP_SHARE:
+            self.keep()
+        is_late = ends and number < self.special
+        if number == self.special or is_late or self.rng.random() < ROUND_SHARE:
+            self.play_special()
+        if number == self.reloaded or (ends and number < self.reloaded):
+            self.play_reloaded()
+        if ends:
+            self.check_kept()
+        for lane in self.lanes:
+            lane.runner.pause()
+
+    def play_special(self) -> None:
+        """Play a round with inputs of the examination, and compare as it does."""
+        if not self.fitting:
+            return
+        one = new_round(self.case, self.room, self.stock, self.rng)
+        chosen: dict[int, int] = {}
+        for position, place_number in enumerate(one.places):
+            if position and self.rng.random() > SPECIAL_SHARE and len(one.places) > 2:
+                continue
+            trial = chosen[position] = self.rng.choice(self.fitting)
+            tensors = self.case.trials[trial][1].tensors
+            for tensor, slot in zip(tensors, self.room.layout[place_number], strict=True):
+                view_of(one.staged, slot).copy_(tensor)
+        self.play(one)
+        for position, trial in chosen.items():
+            for leaf in range(len(self.candidate.slots[position])):
+                self.compare(position, trial, leaf)
+        check_left(self.reference, self.candidate, self.limits)
+
+    def compare(self, position: int, trial: int, leaf: int) -> None:
+        """Compare an output of a call on inputs of the examination. Raises Rejected."""
+        output = self.candidate.all_calls(leaf)[position]
+        budget = self.case.tolerances[trial][leaf]
+        found = leaf_difference(self.case, trial, leaf, output, budget)
+        if found.excess > 1:
+            raise Rejected(
+                "incorrect_values",
+                "values.timed",
+                f"output {leaf} of a call on the inputs `{self.case.trials[trial][0]}` is off by "
+                f"{found.max_abs:.3g} in a process that is timed, and was right in the one that "
+                "was examined",
+                max_abs_error=found.max_abs,
+            )
+
+    def play_reloaded(self) -> None:
+        """Play a round after other weights were loaded, then load the first ones again."""
+        state = self.case.other_state
+        if state is None or not self.is_stateless or size_of(self.case.state_slots) > STATE_BYTES:
+            return
+        with self.weights(state[0]):
+            one = new_round(self.case, self.room, self.stock, self.rng)
+            self.play(one)
+            check_outputs(self.reference, self.candidate, self.tolerances, self.nearby(one))
+
+    @contextmanager
+    def weights(self, state: list[torch.Tensor]) -> Iterator[None]:
+        """Load a state into both runners for a while."""
+        for lane in self.lanes:
+            self.case.load_state(lane.runner, state, self.limits)
+        yield
+        for lane in self.lanes:
+            self.case.load_state(lane.runner, self.case.state, self.limits)
+
+    def keep(self) -> None:
+        """Let both runners keep the outputs of one call of the last round."""
+        num_bytes = sum(map(size_bytes, self.outputs_of(self.reference)))
+        most_bytes = max(KEPT_BYTES, self.case.accelerator.memory_bytes() // KEPT_SHARE)
+        if self.kept.num_bytes + num_bytes > (most_bytes if self.kept.values else KEPT_BYTES):
+            return
+        self.kept.num_bytes += num_bytes
+        last = len(self.candidate.slots) - 1
+        position = last if self.candidate.commits else self.rng.randint(0, last)
+        for lane in self.lanes:
+            lane.runner.ask(KeepOutputs(position=position), self.limits.call_s)
+            values = self.kept.values.setdefault(lane.name, [])
+            for leaf in range(len(self.outputs_of(lane))):
+                values.append(lane.all_calls(leaf)[position].clone())
+
+    def outputs_of(self, lane: Lane) -> Sequence[Any]:
+        """Return the slots of what a call returns, without gradients of inputs."""
+        assert self.case.expected is not None
+        return lane.slots[0][: self.case.expected.calls[0].num_leaves]
+
+    def check_kept(self) -> None:
+        """Compare what was kept with what it was. Raises Rejected."""
+        if not self.kept.values:
+            return
+        num_batches = self.endure() if self.rng.random() < ENDURED_SHARE else 0
+        changed = set(self.changed(self.candidate))
+        if changed or self.case.leaves_traces:  # what follows compares both again
+            for _ in range(num_batches):
+                self.reference.runner.ask(Batch(seed=0), self.limits.call_s)
+        if changed:
+            changed -= set(self.changed(self.reference))
+        if changed:
+            message = (
+                "an output of a timed call was written again by a later call: who keeps it finds "
+                "another answer in it"
+            )
+            raise Rejected("reward_hack", "output.rewritten", message)
+
+    def endure(self) -> int:
+        """Let the candidate make many calls, for a ring of buffers that is long. Return the
+        number of batches."""
+        until_s = time.monotonic() + ENDURED_S
+        most = -(-ENDURED_CALLS // len(self.candidate.slots))
+        for number in range(most):
+            if time.monotonic() > until_s:
+                return number
+            self.candidate.runner.ask(Batch(seed=0), self.limits.call_s)
+        return most
+
+    def changed(self, lane: Lane) -> list[int]:
+        """Return the numbers of the kept outputs of a lane that do not hold what they held."""
+        remains = lane.runner.ask(AskKept(), self.limits.call_s)
+        slots, size = place(remains.slots)
+        segment = lane.runner.share("aftermath", self.case.accelerator, size, self.limits.call_s)
+        request = Collect(slots=(tuple(slots),), segment="aftermath")
+        lane.runner.ask(request, self.limits.call_s)
+        values = self.kept.values[lane.name]
+        if len(slots) != len(values):
+            return list(range(len(values)))
+        return [
+            number
+            for number, (slot, value) in enumerate(zip(slots, values, strict=True))
+            if slot.shape != tuple(value.shape) or not same_bits(segment.tensor(slot), value)
+        ]
+
+
+def fits(one: InputSet, base: Sequence[InputSet]) -> bool:
+    """Return whether a set of the examination can take the place of any set of a batch."""
+    first = base[0]
+    return (
+        shapes_of(one) == shapes_of(first)
+        and [t.dtype for t in one.tensors] == [t.dtype for t in first.tensors]
+        and all(other.data == one.data for other in base)
+    )

@@ -1,0 +1,196 @@
+"""Compare what a use of a candidate came to with what the same use of the reference did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+
+from ...wire.tensors import OutputSlot
+from ..cases import Case
+from ..compare import Difference, difference, tolerance
+
+MOST_SHOWN = 160
+KEPT_BYTES, KEPT_BLOCKS, KEPT_PAGES = 1.0, 0.9, 2**16
+"""Growth of each call, beyond the reference's, that is a leak: of tensors' bytes, of Python's
+memory blocks, and of the process, whose allocator takes memory in large pieces."""
+GROWTH_WORDS = ("bytes of tensors", "memory blocks of Python", "bytes of the process")
+PEAK_MULTIPLE, PEAK_BYTES = 4.0, 2**28
+"""A peak is broken beyond both: a multiple of the reference's, and so much more."""
+MOST_DEVIATIONS, MOST_RATIO, MOST_ZEROS = 6.0, 1.3, 0.1
+"""How far moments of random outputs may be apart."""
+
+
+@dataclass
+class Result:
+    """What a use came to."""
+
+    facts: tuple[tuple[str, str], ...]
+    names: tuple[str, ...]
+    slots: tuple[OutputSlot, ...]
+    tensors: list[torch.Tensor]
+    used_rng: bool
+    growth: tuple[float, ...]
+    took_s: float = 0.0
+    varies: frozenset[int] = frozenset()
+    """Tensors that are others under another seed."""
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+
+Oracle = Callable[[], Result | None]
+"""Repeats the use with the reference in float64, where it runs so."""
+
+
+def contradiction(
+    case: Case, recipe: str, ours: Result, theirs: Result, oracle: Oracle
+) -> str | None:
+    """Return what is broken; None where the line is held."""
+    if recipe == "memory":
+        return kept_memory(ours.growth, theirs.growth)
+    if recipe == "peak":
+        return peak_memory(ours.growth, theirs.growth)
+    return different_facts(ours, theirs) or different_values(case, ours, theirs, oracle)
+
+
+def kept_memory(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str | None:
+    """Return which memory grows with every call."""
+    limits = (KEPT_BYTES, KEPT_BLOCKS, float(KEPT_PAGES))
+    for word, limit, mine, its in zip_longest(GROWTH_WORDS, limits, ours, theirs):
+        if its is None or mine is None or word is None:
+            return "it reports another number of figures"
+        if its - max(mine, 0.0) > limit:
+            return f"each call keeps {its:,.0f} {word}; of the reference {max(mine, 0.0):,.0f}"
+    return None
+
+
+def peak_memory(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str | None:
+    if len(ours) != 1 or len(theirs) != 1:
+        return "it reports another number of figures"
+    if theirs[0] > PEAK_MULTIPLE * ours[0] and theirs[0] > ours[0] + PEAK_BYTES:
+        return f"a call takes {theirs[0]:,.0f} bytes; of the reference {ours[0]:,.0f}"
+    return None
+
+
+def different_facts(ours: Result, theirs: Result) -> str | None:
+    """Return the first fact, shape, dtype or device that differs."""
+    for mine, its in zip_longest(ours.facts, theirs.facts):
+        if mine is None:
+            return f"it has a {its[0]}, which the reference has not"
+        if its is None or mine[0] != its[0]:
+            return f"it has no {mine[0]}"
+        if mine[1] != its[1]:
+            return f"{mine[0]}: expected {mine[1][:MOST_SHOWN]}, got {its[1][:MOST_SHOWN]}"
+    if ours.names != theirs.names:
+        return f"expected {list(ours.names)[:8]}, got {list(theirs.names)[:8]}"
+    for name, mine, its in zip(ours.names, ours.slots, theirs.slots, strict=True):
+        if mine.shape != its.shape:
+            return f"{name}: expected shape {list(mine.shape)}, got {list(its.shape)}"
+        if mine.dtype != its.dtype:
+            return f"{name}: expected {mine.dtype}, got {its.dtype}"
+        if mine.device != its.device:
+            return f"{name}: expected on {mine.device}, got on {its.device}"
+    return None
+
+
+def different_values(case: Case, ours: Result, theirs: Result, oracle: Oracle) -> str | None:
+    """Return the tensor that is furthest off. A difference beyond the usual tolerance is compared
+    again with an oracle, which knows the reference's own error on these inputs."""
+    exact: Result | None = None
+    has_asked = False
+    for number, (name, mine, its) in enumerate(
+        zip(ours.names, ours.tensors, theirs.tensors, strict=True)
+    ):
+        if number in ours.varies:
+            found = different_moments(mine, its)
+            if found:
+                return f"{name}: {found}"
+            continue
+        odd = different_places(mine, its)
+        if odd:
+            return f"{name}: {odd}"
+        known, noise = allowance_of(case, name)
+        far = case.difference(finite(its), finite(mine), known, noise)
+        if far.excess <= 1 or (far.is_loose and case.precision != "strict"):
+            continue
+        if not has_asked:
+            exact, has_asked = oracle(), True
+        again = with_oracle(case, mine, its, exact, number, known, noise)
+        if again is None or again.excess > 1:
+            return f"{name} is off by {far.max_abs:.3g} at {far.where or 'its only element'}"
+    return None
+
+
+def with_oracle(
+    case: Case,
+    mine: torch.Tensor,
+    its: torch.Tensor,
+    exact: Result | None,
+    number: int,
+    known: float,
+    noise: float,
+) -> Difference | None:
+    """Return the difference by the oracle's budget; None where there is no oracle for it."""
+    if exact is None or number >= len(exact.tensors) or not mine.is_floating_point():
+        return None
+    truth = exact.tensors[number]
+    if truth.shape != mine.shape:
+        return None
+    device = case.accelerator.device
+    truth, mine = finite(truth), finite(mine)
+    budget = tolerance(mine, truth, case.given, device, known, noise)
+    return difference(finite(its), mine, truth, budget, device)
+
+
+def allowance_of(case: Case, name: str) -> tuple[float, float]:
+    """Return what is known of an output's error."""
+    place = name.removeprefix("output ")
+    if not place.isdigit() or int(place) >= len(case.known):
+        return 0.0, 0.0
+    return case.known[int(place)], case.noise.get(int(place), 0.0)
+
+
+def finite(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with zeros where it is not finite."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    return torch.where(torch.isfinite(tensor), tensor, torch.zeros_like(tensor))
+
+
+def different_places(mine: torch.Tensor, its: torch.Tensor) -> str | None:
+    """Return where one is finite and the other is not. NaN and infinities count as one: which of
+    them a sum comes to depends on its order."""
+    if not (mine.is_floating_point() or mine.is_complex()):
+        return None
+    wanted, got = torch.isfinite(mine), torch.isfinite(its.to(mine.device))
+    if bool((wanted == got).all()):
+        return None
+    swallowed = int((~wanted & got).sum())
+    if swallowed:
+        return f"{swallowed} elements are finite where the reference's are NaN or infinite"
+    return f"{int((wanted & ~got).sum())} elements are not finite where the reference's are"
+
+
+def different_moments(mine: torch.Tensor, its: torch.Tensor) -> str | None:
+    """Return how random numbers differ in distribution: mean, deviation, share of zeros."""
+    one, other = finite(mine.double()).flatten(), finite(its.to(mine.device).double()).flatten()
+    count = one.numel()
+    if count < 64:
+        return None
+    spread = float(one.std()) or float(other.std())
+    if not spread:
+        return None
+    apart = abs(float(one.mean()) - float(other.mean()))
+    if apart > MOST_DEVIATIONS * spread * (2 / count) ** 0.5 + 0.02 * spread:
+        return f"its mean is off by {apart:.3g}"
+    ratio = (float(other.std()) or 1e-30) / (float(one.std()) or 1e-30)
+    if not 1 / MOST_RATIO < ratio < MOST_RATIO:
+        return f"its deviation is {ratio:.3g} times the reference's"
+    zeros = abs(float((one == 0).double().mean()) - float((other == 0).double().mean()))
+    if zeros > MOST_ZEROS:
+        return f"the share of zeros is off by {zeros:.2g}"
+    return None

@@ -1,0 +1,469 @@
+"""Derive the lines of a contract from what is known of a reference. The important ones are first.
+
+    lines = derive(case, surveyed)
+
+Each line holds uses, in the order in which they are tried on the reference: of several values of an
+argument, or several ways to resize inputs, those count that it accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from ...wire.runner import Parameter, Plain, Surveyed
+from ..cases import Case
+from ..inputs import InputSet
+from . import sets as made
+
+MOST_TENSORS, MOST_WEIGHTS, MOST_LENGTHS, MOST_WORDS = 4, 8, 4, 6
+"""Inputs, parameters, sizes of inputs and words that have lines of their own."""
+FLOATS = ("bfloat16", "float16", "float64", "float32")
+WHOLE = {"int64": "int32", "int32": "int64", "int16": "int64", "uint8": "int64"}
+Sets = Callable[[], list[InputSet]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One way to use a program: a recipe of the runner, and what it is applied to."""
+
+    recipe: str
+    label: str = ""
+    target: str = ""
+    value: Plain = None
+    sets: Sets | None = None
+    """The inputs; None is the first set that the workload states."""
+    is_new: bool = False
+    """Whether the module is constructed for it, because the recipe changes it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of the contract."""
+
+    group: str
+    aspect: str
+    uses: tuple[Use, ...] = ()
+    num_wanted: int = 1
+    """Uses that the reference must accept to be enough."""
+    reason: str = ""
+    """Why it is not tried, where there is nothing to try."""
+    needs_evidence: str = ""
+    """Why a difference is no break unless the project is seen to rely on the line."""
+
+
+def derive(case: Case, surveyed: Surveyed) -> list[Line]:
+    """Return the lines of the contract of a reference."""
+    base = case.trials[0][1]
+    found = [
+        *of_outputs(),
+        *of_arguments(surveyed),
+        *of_constructor(surveyed),
+        *of_masks(base, surveyed.tensors),
+        *of_rows(base, surveyed.tensors),
+        *of_layouts(base, surveyed.tensors),
+        *of_modes(case, surveyed),
+        *of_weights(case, surveyed),
+        *of_effects(case, surveyed),
+        *of_memory(),
+        *of_ranges(case, base, surveyed),
+        *of_dtypes(case, base, surveyed.tensors),
+        *of_values(base, surveyed.tensors),
+        *of_lengths(base, surveyed.tensors),
+        *of_copies(surveyed),
+        *of_devices(case),
+        *of_hooks(surveyed),
+        *of_large_numbers(base, surveyed.tensors),
+        *of_tracing(),
+    ]
+    return unchanged(surveyed) + found
+
+
+def one(group: str, aspect: str, recipe: str, **fields: object) -> Line:
+    """Return a line of one use."""
+    return Line(group=group, aspect=aspect, uses=(Use(recipe=recipe, **fields),))  # type: ignore[arg-type]
+
+
+# --- arguments ---------------------------------------------------------------------------------
+
+
+def of_arguments(surveyed: Surveyed) -> Iterator[Line]:
+    """Yield a line for each argument with a plain value, and for each optional one."""
+    for parameter in surveyed.arguments:
+        name = parameter.name
+        if parameter.is_given and parameter.has_default:
+            yield one("arguments", f"{name} not given", "omitted", target=name)
+        if parameter.kind == "plain":
+            yield changed("arguments", name, "argument", parameter, surveyed.words)
+
+
+def of_constructor(surveyed: Surveyed) -> Iterator[Line]:
+    """Yield a line for each argument of the constructor that has a plain value."""
+    for parameter in surveyed.init:
+        if parameter.kind == "plain":
+            aspect = f"{parameter.name} of the constructor"
+            yield changed("constructor", aspect, "constructor", parameter, surveyed.words)
+
+
+def changed(
+    group: str, aspect: str, recipe: str, parameter: Parameter, words: Sequence[str]
+) -> Line:
+    """Return the line of an argument with other values."""
+    values = other_values(parameter.value, words)
+    if not values:
+        reason = "no other value of it is known: a workload that gives it would show one"
+        return Line(group=group, aspect=f"{aspect} changed", reason=reason)
+    uses = tuple(
+        Use(
+            recipe=recipe,
+            label=f"{parameter.name} = {value!r}",
+            target=parameter.name,
+            value=value,
+            is_new=True,
+        )
+        for value in values
+    )
+    return Line(group=group, aspect=f"{aspect} changed", uses=uses, num_wanted=2)
+
+
+def other_values(value: Plain, words: Sequence[str]) -> Sequence[Plain]:
+    """Return values that are tried in the place of one."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return list(dict.fromkeys([value + 1, value - 1, 2 * value, value // 2]))
+    if isinstance(value, float):
+        others = [1.5 * value + 0.125, value / 2, value + 1.0, -value]
+        return [one for one in dict.fromkeys(others) if one != value]
+    if isinstance(value, str):
+        return [word for word in words if word != value][:MOST_WORDS]
+    return []
+
+
+def unchanged(surveyed: Surveyed) -> list[Line]:
+    """Return lines for inputs that are the same in all trials and that no other line changes:
+    what the user's function makes of anything else than numbers."""
+    found = []
+    for parameter in surveyed.arguments:
+        if parameter.is_given and parameter.kind == "other":
+            reason = "it is the same object in all trials, and no other value of it is known"
+            found.append(Line(group="arguments", aspect=f"{parameter.name} changed", reason=reason))
+    return found
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+def of_masks(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for masks and lengths."""
+    for number, tensor in enumerate(base.tensors):
+        if made.is_mask(tensor):
+            uses = tuple(
+                Use(recipe="call", label=label, sets=on(base, number, change))
+                for label, change in (
+                    ("a part at the end is masked", made.with_masked_end),
+                    ("some are masked", made.with_masked_some),
+                )
+            )
+            yield Line(
+                group="masks", aspect=f"{names[number]} not trivial", uses=uses, num_wanted=2
+            )
+        elif made.is_lengths(base, number):
+            yield one(
+                "masks",
+                f"{names[number]} not full",
+                "call",
+                label="half as long",
+                sets=on(base, number, made.halved),
+            )
+
+
+def on(base: InputSet, number: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Sets:
+    """Return what makes a set in which one tensor is another one."""
+
+    def make() -> list[InputSet]:
+        tensors = [tensor.clone() for tensor in base.tensors]
+        tensors[number] = change(tensors[number])
+        return [InputSet(tensors, base.data)]
+
+    return make
+
+
+def of_values(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for NaN and infinities in the inputs."""
+    for number, tensor in floats(base):
+        uses = tuple(
+            Use(recipe="call", label=label, sets=on(base, number, made.with_some(value)))
+            for label, value in (
+                ("NaN", float("nan")),
+                ("inf", float("inf")),
+                ("-inf", float("-inf")),
+            )
+        )
+        if tensor.numel():
+            aspect = f"NaN and infinities in {names[number]}"
+            yield Line(group="values", aspect=aspect, uses=uses, num_wanted=3)
+
+
+def floats(base: InputSet) -> list[tuple[int, torch.Tensor]]:
+    """Return the first tensors of floats with their numbers."""
+    found = [(n, t) for n, t in enumerate(base.tensors) if t.is_floating_point()]
+    return found[:MOST_TENSORS]
+
+
+def whole(base: InputSet) -> list[tuple[int, torch.Tensor]]:
+    """Return the first tensors of whole numbers with their numbers."""
+    kinds = (torch.int64, torch.int32, torch.int16, torch.uint8)
+    found = [(n, t) for n, t in enumerate(base.tensors) if t.dtype in kinds and t.numel()]
+    return found[:MOST_TENSORS]
+
+
+def of_ranges(case: Case, base: InputSet, surveyed: Surveyed) -> Iterator[Line]:
+    """Yield lines for whole numbers up to the size of each table that they may be rows of."""
+    tables = {one.num_rows for one in surveyed.submodules}
+    if case.accelerator.kind == "cpu":  # a wrong guess ends a process of a GPU
+        tables |= {slot.shape[0] for slot in case.state_slots if slot.shape}
+        tables |= {tensor.shape[0] for tensor in base.tensors if tensor.dim()}
+    for number, tensor in whole(base):
+        if made.is_mask(tensor):
+            continue
+        most = int(tensor.max())
+        larger = sorted((size for size in tables if size > most + 1), reverse=True)
+        uses = tuple(
+            Use(
+                recipe="call",
+                label=f"{surveyed.tensors[number]} up to {size - 1}",
+                sets=on(base, number, made.drawn_below(size)),
+            )
+            for size in larger
+        )
+        if uses:
+            aspect = f"range of {surveyed.tensors[number]}"
+            yield Line(group="ranges", aspect=aspect, uses=uses)
+
+
+def of_large_numbers(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for whole numbers beyond those that float32 holds."""
+    for number, tensor in whole(base):
+        if tensor.dtype in (torch.int64, torch.int32) and not made.is_mask(tensor):
+            yield one(
+                "ranges",
+                f"range of {names[number]} beyond 2**24",
+                "call",
+                label=f"{names[number]} up to 2**27",
+                sets=on(base, number, made.beyond_floats),
+            )
+
+
+# --- shapes, layouts and dtypes ----------------------------------------------------------------
+
+
+def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for other numbers of rows."""
+    first = next((n for n, t in enumerate(base.tensors) if t.dim()), None)
+    if first is None:
+        return
+    count = base.tensors[first].shape[0]
+    wanted = {
+        "one row": 1,
+        "fewer rows": made.fewer(count),
+        "more rows": made.more(count),
+        "no row": 0,
+    }
+    for label, size in wanted.items():
+        if size != count and not (label == "fewer rows" and size < 2):
+            yield resized("sizes", f"{label} of {names[first]}", base, names, count, first, size)
+
+
+def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for other sizes of the dimensions after the first."""
+    seen: set[int] = set()
+    for number, tensor in enumerate(base.tensors):
+        for dim, size in enumerate(tensor.shape):
+            if (dim == 0 and number == 0) or size in seen or len(seen) >= MOST_LENGTHS:
+                continue
+            seen.add(size)
+            for new in (made.fewer(size), made.more(size)):
+                aspect = f"{names[number]}.shape[{dim}] = {new}"
+                if new not in (0, size):
+                    yield resized("sizes", aspect, base, names, size, number, new, dim)
+
+
+def resized(
+    group: str,
+    aspect: str,
+    base: InputSet,
+    names: Sequence[str],
+    size: int,
+    number: int,
+    new: int,
+    dim: int = 0,
+) -> Line:
+    """Return the line of inputs in which a size is another one: in all dimensions that have it,
+    in those at the same place, or in one tensor alone."""
+    every = [(n, d) for n, t in enumerate(base.tensors) for d, s in enumerate(t.shape) if s == size]
+    ways = [every, [one for one in every if one[1] == dim], [(number, dim)]]
+    ways = [way for place, way in enumerate(ways) if way and way not in ways[:place]]
+    uses = tuple(
+        Use(
+            recipe="call",
+            label=", ".join(f"{names[n]}.shape[{d}] = {new}" for n, d in way),
+            sets=lambda way=way: [made.resized(base, way, new)],  # type: ignore[misc]
+        )
+        for way in ways
+    )
+    return Line(group=group, aspect=aspect, uses=uses)
+
+
+def of_layouts(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for inputs that lie otherwise in memory."""
+    for number, tensor in enumerate(base.tensors[:MOST_TENSORS]):
+        if not tensor.numel() or not tensor.dim():
+            continue
+        forms = {
+            "transposed": ["transposed"] if tensor.dim() > 1 else [],
+            "sliced": ["sliced", "cut"],
+            "unaligned": ["unaligned"],
+            "expanded": ["expanded"] if tensor.shape[0] > 1 else [],
+        }
+        if tensor.dim() > 2:
+            forms["transposed"].append("turned")
+        for name, values in forms.items():
+            uses = tuple(
+                Use(
+                    recipe="layout",
+                    label=f"{names[number]} {value}",
+                    target=str(number),
+                    value=value,
+                )
+                for value in values
+            )
+            if uses:
+                yield Line(
+                    group="layouts",
+                    aspect=f"layout of {names[number]}: {name}",
+                    uses=uses,
+                    num_wanted=len(uses),
+                )
+
+
+def of_dtypes(case: Case, base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for other dtypes that the reference may take."""
+    dtypes = {str(t.dtype).removeprefix("torch.") for _, t in floats(base)}
+    dtypes |= {slot.dtype for slot in case.state_slots if slot.is_parameter}
+    if any(name in FLOATS for name in dtypes):
+        for name in FLOATS:
+            if dtypes != {name}:
+                yield one("dtypes", f"dtype {name}", "dtype", value=name, is_new=True)
+    for number, tensor in whole(base):
+        own = str(tensor.dtype).removeprefix("torch.")
+        aspect = f"dtype of {names[number]}: {WHOLE[own]}"
+        yield one("dtypes", aspect, "dtype", target=str(number), value=WHOLE[own])
+
+
+def of_devices(case: Case) -> Iterator[Line]:
+    """Yield the line of another device."""
+    if case.accelerator.kind == "cpu":
+        yield Line(group="devices", aspect="device", reason="there is only the CPU here")
+    else:
+        yield one("devices", "device: on the CPU and back", "device", target="cpu", is_new=True)
+
+
+# --- modules -----------------------------------------------------------------------------------
+
+
+def of_outputs() -> Iterator[Line]:
+    """Yield lines for what callers do with outputs."""
+    yield one("outputs", "outputs used by numpy, autograd and in place", "outputs", is_new=True)
+    line = one("outputs", "strides of the outputs", "views")
+    evidence = "whether callers flatten it by `view` is not known"
+    yield replace(line, needs_evidence=evidence)
+
+
+def of_modes(case: Case, surveyed: Surveyed) -> Iterator[Line]:
+    """Yield lines for gradients and for the other mode."""
+    if surveyed.is_module:
+        other = "eval" if case.train else "train"
+        yield one("training", f"{other} mode and back", "mode", is_new=True)
+    yield one("training", "gradients", "gradients", is_new=True)
+    yield one("training", "second derivatives", "gradients", value="second", is_new=True)
+
+
+def of_weights(case: Case, surveyed: Surveyed) -> Iterator[Line]:
+    """Yield lines for each parameter changed alone, and for all together."""
+    keys = [slot.key for slot in case.state_slots if slot.is_parameter]
+    if not keys or not surveyed.is_module:
+        return
+    yield one("weights", "load_state_dict", "load", is_new=True)
+    for key in spread(keys):
+        yield one("weights", f"{key} changed alone", "weight", target=key, is_new=True)
+    if len(keys) > MOST_WEIGHTS:
+        reason = f"{MOST_WEIGHTS} of {len(keys)} parameters were changed alone"
+        yield Line(group="weights", aspect="the other parameters", reason=reason)
+    yield one("weights", "load_state_dict(assign=True)", "load", value="assign", is_new=True)
+    yield one("weights", "a step of an optimizer", "optimizer", is_new=True)
+    yield one("weights", "cast to bfloat16 and back", "cast", is_new=True)
+
+
+def spread(keys: list[str]) -> list[str]:
+    """Return some keys, evenly spread."""
+    if len(keys) <= MOST_WEIGHTS:
+        return keys
+    return [keys[n * (len(keys) - 1) // (MOST_WEIGHTS - 1)] for n in range(MOST_WEIGHTS)]
+
+
+def of_effects(case: Case, surveyed: Surveyed) -> Iterator[Line]:
+    """Yield lines for what calls leave with the caller."""
+    yield one("side effects", "outputs that are kept", "kept", sets=others(case), is_new=True)
+    held = [p.name for p in surveyed.arguments if p.is_given and p.kind in ("container", "other")]
+    if held:
+        yield one("side effects", f"contents of {', '.join(held)}", "containers", is_new=True)
+    if surveyed.attributes:
+        names = ",".join(surveyed.attributes)
+        aspect = f"attributes {', '.join(surveyed.attributes)}"
+        yield one("side effects", aspect, "attributes", target=names, is_new=True)
+
+
+def others(case: Case) -> Sets:
+    """Return what gives the sets that the workload states."""
+    shapes = [t.shape for t in case.trials[0][1].tensors]
+
+    def make() -> list[InputSet]:
+        alike = [s for _, s in case.trials if [t.shape for t in s.tensors] == shapes]
+        return alike[:3]
+
+    return make
+
+
+def of_memory() -> Iterator[Line]:
+    """Yield lines for memory."""
+    yield one("memory", "what calls keep", "memory", is_new=True)
+    yield one("memory", "peak", "peak", is_new=True)
+
+
+def of_copies(surveyed: Surveyed) -> Iterator[Line]:
+    """Yield lines for copies of a module, and calls from elsewhere."""
+    yield one("use", "a call in another thread", "thread", is_new=True)
+    if surveyed.is_module:
+        yield one("use", "deepcopy", "deepcopy", is_new=True)
+        yield one("use", "pickle", "pickled", is_new=True)
+        yield one("use", "state_dict after a call", "state_dict", is_new=True)
+
+
+def of_hooks(surveyed: Surveyed) -> Iterator[Line]:
+    """Yield lines for hooks."""
+    if not surveyed.is_module:
+        return
+    yield one("use", "hooks of the module", "own_hooks", is_new=True)
+    names = [sub.name for sub in surveyed.submodules if sub.name]
+    if names:
+        line = one("use", "hooks of the submodules", "hooks", target=",".join(names), is_new=True)
+        evidence = "" if surveyed.mentions_hooks else "nothing here is seen to register any"
+        yield replace(line, needs_evidence=evidence)
+
+
+def of_tracing() -> Iterator[Line]:
+    """Yield the line of torch.compile."""
+    yield one("use", "torch.compile of it", "traced", is_new=True)

@@ -1,0 +1,197 @@
+"""Measure what rounding alone may do to each output of the reference.
+
+An oracle in float64 shows how far the reference is from the truth, and not how far another order of
+its own operations may be. A frequency that is off in its last place moves an angle of 2,048 by
+1e-4, and a source that casts to float32 has that frequency in the oracle too. So the reference is
+called again while each operation's results are rounded up or down at random
+(recorder/rounding.py). The deviations from its own answer are the spread.
+
+A candidate may be off by `error_multiple` times the spread of an element (compare.py): 8 times for
+float32, 4 times for short floats, as for the error against the oracle. The spread counts where it
+is more than that budget. It is elementwise, since conditioning is: a window of neighbors in memory
+counts together with the element, because few calls say little of one element. It is never more
+than what counts as precision at all (`LOOSE`).
+
+An element that jumps beyond that is at a threshold. It may be off by as much as it jumped, and its
+neighbors by nothing. Whole numbers and truth values that change are ties, and may differ by as
+much. Where more than a few elements jump, rounding explains too much, and the spread says nothing.
+
+Most references never need it. It is learned once for each set of inputs: with few calls where
+there is no oracle, and with many before a candidate is refused for its precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ..forkserver.client import Template
+from ..forkserver.handles import RunnerFailure
+from .cases import Case, Limits, Rejected
+from .compare import Tolerance, allowance, is_inexact, loose, tolerance
+from .failures import twice
+from .magnitude import magnitude
+from .oracle import known_errors
+from .rounding_noise import rounding_at
+
+FEW_CALLS, MANY_CALLS = 3, 16
+"""Calls for a set. Each operation moves by a whole unit in the last place, while a rounding to
+nearest is off by 0.29 of one (root mean square). So 8 times the largest deviation is 25 times what
+rounding does on average, or more. Two moves that cancel hide a factor that a whole row shares in
+one call of two, and in one of 65,536 sets of many calls."""
+WINDOW = 64
+"""Neighbors in memory whose deviations count together: their root mean square."""
+MOST_JUMPS = 0.01
+"""Most share of an output's elements that jump."""
+Deviations = list[torch.Tensor | None]
+"""The largest deviations of the outputs of a trial; None for one whose form changes."""
+
+
+def learn_missing(case: Case, template: Template, limits: Limits) -> None:
+    """Learn the spread on sets of inputs for which there is no oracle."""
+    assert case.expected is not None
+    missing = [number for number in range(len(case.trials)) if None in case.truth(number)]
+    if missing:
+        learn_spread(case, template, limits, missing, FEW_CALLS)
+
+
+def learn_spread(
+    case: Case, template: Template, limits: Limits, numbers: Sequence[int], num_calls: int
+) -> None:
+    """Widen the budgets of some trials by what rounding alone may do, where the reference can be
+    called so."""
+    try:
+        spread = twice(lambda _: deviations(case, template, limits, numbers, num_calls))
+    except (RunnerFailure, Rejected):
+        return
+    # Where something moves, what does not move is exact. Where nothing does, nothing is known.
+    if not any(one is not None and bool(one.any()) for some in spread.values() for one in some):
+        return
+    for tolerances in (case.tolerances, case.strict):
+        for number, found in spread.items():
+            for leaf, budget in enumerate(tolerances[number] if tolerances else ()):
+                tolerances[number][leaf] = widened(case, number, leaf, budget, found[leaf])
+
+
+def explain(case: Case, template: Template, limits: Limits, number: int) -> bool:
+    """Learn all that rounding may do on a trial's inputs; return whether that was not known."""
+    if number in case.explained:
+        return False
+    case.explained.add(number)
+    learn_spread(case, template, limits, [number], MANY_CALLS)
+    case.known = known_errors(case)
+    return True
+
+
+def deviations(
+    case: Case, template: Template, limits: Limits, numbers: Sequence[int], num_calls: int
+) -> dict[int, Deviations]:
+    """Return by how much outputs of some trials deviate in calls with random rounding.
+
+    Raises:
+        RunnerFailure: A call failed.
+        Rejected: Its answer has no form that can be compared.
+    """
+    assert case.expected is not None
+    expected = case.expected.outputs
+    spread: dict[int, Deviations] = {
+        number: [torch.zeros(one.shape, dtype=dtype_of(one), device=one.device) for one in some]
+        for number, some in enumerate(expected)
+        if number in numbers
+    }
+    # Random numbers, and what calls leave, depend on the calls before.
+    depends = case.uses_rng or case.leaves_traces
+    called = list(range(max(numbers) + 1)) if depends else list(numbers)
+    sets = [case.trials[number][1] for number in called]
+    with case.runner(template, case.program, limits) as runner:
+        for call in range(num_calls):
+            if call and case.state_slots:
+                case.load_state(runner, case.state, limits)
+            answer = case.answer(runner, limits, sets=sets, rounding=case.seed + call)
+            for number, outputs in zip(called, answer.outputs, strict=True):
+                if number in spread:
+                    extend(spread[number], expected[number], outputs)
+    return spread
+
+
+def extend(found: Deviations, ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
+    """Extend the deviations of a trial's outputs by those of another call."""
+    if len(ours) != len(theirs):
+        found[:] = [None] * len(ours)
+        return
+    for leaf, (one, other, most) in enumerate(zip(ours, theirs, found, strict=True)):
+        if most is None or one.shape != other.shape:
+            found[leaf] = None
+        else:
+            torch.maximum(most, deviation(one, other), out=most)
+
+
+def dtype_of(output: torch.Tensor) -> torch.dtype:
+    """Return the dtype of an output's deviations."""
+    return torch.float64 if output.dtype in (torch.float64, torch.complex128) else torch.float32
+
+
+def deviation(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return differences; infinite where only one is a number, and zero where neither is."""
+    if one.dtype == torch.bool:
+        return (one != other).to(torch.float32)
+    dtype = dtype_of(one) if not one.is_complex() else one.dtype
+    gap = (one.to(dtype) - other.to(dtype)).abs()
+    alike = (one == other) | ((one != one) & (other != other))
+    return torch.where(alike, 0.0, gap.nan_to_num(torch.inf, torch.inf))
+
+
+def widened(
+    case: Case, number: int, leaf: int, budget: Tolerance, found: torch.Tensor | None
+) -> Tolerance:
+    """Return the budget of an output with what its spread allows beyond it."""
+    assert case.expected is not None
+    ours = case.expected.outputs[number][leaf]
+    if found is None or case.given is not None or not found.numel():
+        return budget
+    if not is_inexact(ours):
+        return budget if share_of(found > 0) > MOST_JUMPS else replace(budget, local=found)
+    exact = case.truth(number)[leaf]
+    truth = ours if exact is None else exact
+    most = most_of(truth, budget.scale, ours.dtype, found)
+    is_jump = found > most
+    if share_of(is_jump) > MOST_JUMPS:
+        return budget
+    if budget.is_guessed:
+        device, noise = case.accelerator.device, rounding_at(case, number, leaf, ours, exact)
+        budget = tolerance(ours, exact, None, device, noise=noise, has_spread=True)
+    steady = torch.where(is_jump, 0.0, found)
+    multiple = allowance(ours.dtype).error_multiple
+    allowed = multiple * torch.maximum(steady, in_windows(steady))
+    jumped = torch.where(torch.isfinite(found), found, 0.0)
+    allowed = torch.where(is_jump, jumped, torch.minimum(allowed, most))
+    is_beyond = allowed > budget.absolute + budget.relative * truth.abs()
+    return replace(budget, local=allowed) if bool(is_beyond.any()) else budget
+
+
+def most_of(
+    truth: torch.Tensor, scale: float | None, dtype: torch.dtype, found: torch.Tensor
+) -> torch.Tensor:
+    """Return the largest deviation of each element that counts as precision."""
+    scale = magnitude(truth) if scale is None else scale
+    return (loose(dtype) * (truth.abs() + scale)).to(found.dtype)
+
+
+def share_of(flags: torch.Tensor) -> float:
+    """Return the share of true elements."""
+    return float(flags.sum()) / flags.numel()
+
+
+def in_windows(found: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square over the window of each element."""
+    flat = found.reshape(-1)
+    largest = flat.max().clamp_min(torch.finfo(flat.dtype).tiny)
+    num_windows = -(-flat.numel() // WINDOW)
+    squares = flat.new_zeros(num_windows * WINDOW)
+    squares[: flat.numel()] = (flat / largest).square()
+    counts = squares.new_full((num_windows,), WINDOW)
+    counts[-1] = flat.numel() - (num_windows - 1) * WINDOW
+    means = (squares.view(num_windows, WINDOW).sum(1) / counts).sqrt() * largest
+    return means.repeat_interleave(WINDOW)[: flat.numel()].view(found.shape)

@@ -1,0 +1,94 @@
+"""What is proposed breaks no line of its contract."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cudal1_ci.errors import WorkerError
+from cudal1_ci.records import TreeProgram
+from tests.fakes import FakeProposer, FakeSession, a_problem
+from tests.unit.optimize.test_pipeline import Setting
+
+TREE = TreeProgram(root=".", import_root=".", import_path="m:Block", digest="d")
+ANSWERS = {"slow": ("passed", 1.5), "fast": ("passed", 3.0), "wrong": ("incorrect_values", 9.0)}
+
+
+def reviewed(path, session):
+    problem = msgspec.structs.replace(a_problem(), reference=TREE)
+    setting = Setting(path, session, FakeProposer(list(ANSWERS)), problems=(problem,))
+    (entry,) = setting.review().entries
+    return entry
+
+
+def best_source(entry):
+    return None if entry.best is None else entry.evaluations[entry.best].candidate.program.source
+
+
+def test_only_the_winner_is_examined(tmp_path):
+    session = FakeSession(ANSWERS)
+    entry = reviewed(tmp_path, session)
+    assert session.examined == ["fast"]
+    assert best_source(entry) == "fast"
+    assert entry.evaluations[entry.best].contract[0].result == "held"
+
+
+def test_the_next_best_is_proposed_where_the_best_breaks_a_line(tmp_path):
+    session = FakeSession(ANSWERS)
+    session.breaking = ["fast"]
+    entry = reviewed(tmp_path, session)
+    assert session.examined == ["fast", "slow"]
+    assert best_source(entry) == "slow"
+    broken = [one for one in entry.evaluations if one.broken]
+    assert [one.candidate.program.source for one in broken] == ["fast"]
+
+
+def test_nothing_is_proposed_where_all_break_a_line(tmp_path):
+    session = FakeSession(ANSWERS)
+    session.breaking = ["fast", "slow"]
+    entry = reviewed(tmp_path, session)
+    assert entry.best is None
+    assert entry.skipped is None
+
+
+def test_a_second_run_knows_the_contract(tmp_path):
+    first = FakeSession(ANSWERS)
+    first.breaking = ["fast"]
+    reviewed(tmp_path, first)
+    again = FakeSession({})
+    entry = reviewed(tmp_path, again)
+    assert again.examined == []
+    assert best_source(entry) == "slow"
+
+
+def test_texts_of_a_task_have_no_other_callers(tmp_path):
+    session = FakeSession(ANSWERS)
+    (entry,) = Setting(tmp_path, session, FakeProposer(["fast"])).review().entries
+    assert session.examined == []
+    assert best_source(entry) == "fast"
+
+
+def test_a_verifier_that_dies_leaves_a_line_that_was_not_tried(tmp_path, monkeypatch):
+    def dies(*_):
+        raise WorkerError("it ended")
+
+    session = FakeSession(ANSWERS)
+    monkeypatch.setattr(session, "examine_contract", dies)
+    entry = reviewed(tmp_path, session)
+    (check,) = entry.evaluations[entry.best].contract
+    assert check.result == "not_tried"
+    assert "it ended" in check.detail
+
+
+@pytest.mark.parametrize("result", ["held", "not_applicable", "not_tried"])
+def test_only_broken_lines_count(tmp_path, monkeypatch, result):
+    session = FakeSession(ANSWERS)
+    given = session.examine_contract
+
+    def examine(problem, evaluation):
+        found = given(problem, evaluation)
+        checks = tuple(msgspec.structs.replace(one, result=result) for one in found.contract)
+        return msgspec.structs.replace(found, contract=checks)
+
+    monkeypatch.setattr(session, "examine_contract", examine)
+    assert best_source(reviewed(tmp_path, session)) == "fast"

@@ -1,0 +1,265 @@
+"""What a contract says of small programs, each with one fault, by real runners."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from cudal1_ci.sandboxed.memory.accelerators import accelerator
+from cudal1_ci.sandboxed.verifier.cases import Limits
+from cudal1_ci.sandboxed.verifier.contract import examine_contract
+from cudal1_ci.sandboxed.verifier.reference import make_case
+from cudal1_ci.sandboxed.wire.arguments import Made
+from cudal1_ci.sandboxed.wire.programs import Problem, Workload
+from tests.unit.sandboxed.messages import text
+
+pytestmark = pytest.mark.starts_verifier
+LIMITS = Limits(30.0, 10.0)
+BUDGET_S = 120.0
+HEAD = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
+SCALED = """
+class Model(nn.Module):
+    def __init__(self, dim, slope=0.5):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim))
+        self.slope = slope
+    def forward(self, x, factor):
+        return F.leaky_relu(x * self.weight, self.slope) * factor
+def get_inputs():
+    return [torch.randn(6, 4, 8), 2.0]
+def get_init_inputs():
+    return [8]
+"""
+
+
+def program(source):
+    return text(HEAD + textwrap.dedent(source))
+
+
+@pytest.fixture(scope="module")
+def learned(template):
+    """Cases by the text of the reference: each is learned once."""
+    known = {}
+
+    def of(reference):
+        if reference not in known:
+            call, init = Made(function="get_inputs"), None
+            if "get_init_inputs" in reference:
+                init = Made(function="get_init_inputs")
+            workload = Workload(name="default", init=init, call=call)
+            problem = Problem(reference=program(reference), workloads=(workload,))
+            known[reference] = make_case(template, accelerator("cpu"), problem, workload, LIMITS, 0)
+        return known[reference]
+
+    return of
+
+
+@pytest.fixture
+def lines(template, learned):
+    def of(reference, candidate):
+        case = learned(reference)
+        checks, _ = examine_contract(case, template, program(candidate), LIMITS, BUDGET_S)
+        return {check.aspect: check for check in checks}
+
+    return of
+
+
+def broken(found):
+    return {aspect for aspect, check in found.items() if check.result == "broken"}
+
+
+def test_the_reference_keeps_its_own_contract(lines):
+    found = lines(SCALED, SCALED)
+    assert broken(found) == set()
+    held = [check for check in found.values() if check.result == "held"]
+    assert len(held) >= 25
+    assert found["dim of the constructor changed"].result == "not_applicable"
+    assert "the reference refuses it" in found["dim of the constructor changed"].detail
+    assert found["device"].result == "not_tried"
+
+
+FAULTS = {
+    "a number of the call": (
+        "* factor",
+        "* 2.0",
+        "factor changed",
+        "factor = 3.125",
+    ),
+    "a default of the constructor": (
+        "self.slope)",
+        "0.5)",
+        "slope of the constructor changed",
+        "slope = 0.875",
+    ),
+    "a layout": (
+        "x * self.weight",
+        "torch.as_strided(x, x.shape, (x.shape[1] * 8, 8, 1)) * self.weight",
+        "layout of x: transposed",
+        "x transposed",
+    ),
+    "a number of rows": (
+        "return F",
+        "x = x * (1.0 if x.shape[0] == 6 else 1.1)\n        return F",
+        "more rows of x",
+        "x.shape[0] = 7",
+    ),
+    "a length": (
+        "return F",
+        "x = x * (1.0 if x.shape[1] == 4 else 1.1)\n        return F",
+        "x.shape[1] = 5",
+        "x.shape[1] = 5",
+    ),
+    "a dtype": ("* factor", "* factor + torch.zeros(1)", "dtype bfloat16", "expected bfloat16"),
+    "gradients": ("* factor", "* factor\n    forward = torch.no_grad()(forward)", "gradients", ""),
+    "NaN": ("x * self", "x.nan_to_num() * self", "NaN and infinities in x", "NaN"),
+    "memory": (
+        "return F",
+        "self.__dict__.setdefault('history', []).append(x[:1].clone())\n        return F",
+        "what calls keep",
+        "bytes of tensors",
+    ),
+    "weights that are replaced": (
+        "* self.weight",
+        "* self.__dict__.setdefault('own', self.weight)",
+        "weight changed alone",
+        "for another Parameter",
+    ),
+    "pickling": (
+        "self.slope = slope",
+        "self.slope = slope\n        self.twice = lambda x: x",
+        "pickle",
+        "it fails",
+    ),
+    "the train mode": (
+        "* factor",
+        "* (factor if not self.training else 3.0)",
+        "train mode and back",
+        "output in the other mode",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "aspect", "detail"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_breaks_the_line_that_names_it(lines, old, new, aspect, detail):
+    assert old in SCALED
+    found = lines(SCALED, SCALED.replace(old, new))
+    assert aspect in broken(found)
+    assert detail in found[aspect].detail
+
+
+def test_a_module_that_cannot_be_pickled_breaks_nothing_else(lines):
+    old, new, aspect, _ = FAULTS["pickling"]
+    assert broken(lines(SCALED, SCALED.replace(old, new))) == {aspect}
+
+
+LOOKUP = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 4)
+    def forward(self, ids, mask):
+        return self.table(ids) * mask[..., None]
+def get_inputs():
+    return [torch.randint(0, 10, (3, 6)), torch.ones(3, 6, dtype=torch.long)]
+"""
+
+
+def test_rows_of_a_table_that_no_input_has_shown(lines):
+    found = lines(LOOKUP, LOOKUP.replace("self.table(ids)", "self.table(ids % 10)"))
+    assert "range of ids" in broken(found)
+    assert "up to 49" in found["range of ids"].detail
+
+
+def test_a_mask_of_ones_that_is_ignored(lines):
+    found = lines(LOOKUP, LOOKUP.replace(" * mask[..., None]", "* 1"))
+    assert broken(found) == {"mask not trivial"}
+    assert "masked" in found["mask not trivial"].detail
+
+
+CACHE = """
+class Model(nn.Module):
+    def forward(self, x, cache):
+        cache["x"] = x * 2
+        self.last = x.sum()
+        return [x + 1, x * 3]
+def get_inputs():
+    return [torch.randn(3, 4), {}]
+"""
+
+
+def test_what_the_caller_finds_in_its_own_dictionary(lines):
+    found = lines(CACHE, CACHE.replace('cache["x"] = x * 2', "pass"))
+    assert broken(found) == {"contents of cache"}
+
+
+def test_what_the_caller_reads_from_the_module(lines):
+    found = lines(CACHE, CACHE.replace("self.last = x.sum()", "pass"))
+    assert broken(found) == {"attributes last"}
+
+
+def test_the_same_list_again(lines):
+    again = CACHE.replace("return [x + 1, x * 3]", "self.own[:] = [x + 1, x * 3]; return self.own")
+    again = again.replace("    def forward", "    own = []\n    def forward")
+    assert "outputs that are kept" in broken(lines(CACHE, again))
+
+
+def test_a_crash_costs_its_own_line(lines):
+    crash = "if x.shape[0] == 1: import os; os._exit(3)\n        return F"
+    found = lines(SCALED, SCALED.replace("return F", crash))
+    assert broken(found) == {"one row of x"}
+    assert "exited with code 3" in found["one row of x"].detail
+
+
+def test_without_time_nothing_is_tried_and_each_line_says_so(template, learned):
+    case = learned(SCALED)
+    known, case.contract = case.contract, None
+    checks, _ = examine_contract(case, template, program(SCALED), LIMITS, 0.0)
+    case.contract = known
+    tried = [check for check in checks if check.detail != "out of time"]
+    assert len(checks) >= 25
+    assert all(check.result == "not_tried" for check in checks)
+    assert len(tried) <= 1  # what never can be
+
+
+def test_the_reference_is_learned_once(template, learned, monkeypatch):
+    case = learned(SCALED)
+    examine_contract(case, template, program(SCALED), LIMITS, BUDGET_S)
+    before = dict(case.contract.learned)
+    monkeypatch.setattr(
+        "cudal1_ci.sandboxed.verifier.contract.examination.learn_line",
+        lambda *_: pytest.fail("it was learned again"),
+    )
+    checks, _ = examine_contract(case, template, program(SCALED), LIMITS, BUDGET_S)
+    assert case.contract.learned == before
+    assert {check.result for check in checks} == {"held", "not_applicable", "not_tried"}
+
+
+RANDOM = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.4)
+        self.norm = nn.BatchNorm1d(16)
+    def forward(self, x):
+        return self.drop(self.norm(x))
+def get_inputs():
+    return [torch.randn(64, 16)]
+"""
+OTHER_DRAWS = "torch.rand(3); return self.drop(self.norm(x))"
+
+
+def test_other_random_numbers_of_the_same_distribution_are_right(lines):
+    found = lines(RANDOM, RANDOM.replace("return self.drop(self.norm(x))", OTHER_DRAWS))
+    assert found["train mode and back"].result == "held"
+
+
+def test_running_statistics_are_compared_though_outputs_are_random(lines):
+    stale = RANDOM.replace(
+        "self.norm(x)",
+        "F.batch_norm(x, None, None, self.norm.weight, "
+        "self.norm.bias, True) if self.training else self.norm(x)",
+    )
+    found = lines(RANDOM, stale)
+    assert "train mode and back" in broken(found)
+    assert "buffer norm" in found["train mode and back"].detail

@@ -1,0 +1,85 @@
+"""Settings of a process are shown with what they were. A change of the reference too is none."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+
+import pytest
+import torch
+
+from cudal1_ci.sandboxed.runner.process_settings import changes, values
+from cudal1_ci.sandboxed.verifier.changed_settings import is_refused, process_changes
+
+CASES = {
+    "gc.threshold": lambda: (gc.set_threshold(9, 9, 9), lambda: gc.set_threshold(700, 10, 10)),
+    "gc.enabled": lambda: (gc.disable(), gc.enable),
+    "gc.callbacks": lambda: (gc.callbacks.append(print), lambda: gc.callbacks.remove(print)),
+    "sys.recursionlimit": lambda: (
+        sys.setrecursionlimit(5000),
+        lambda: sys.setrecursionlimit(1000),
+    ),
+    "sys.switchinterval": lambda: (
+        sys.setswitchinterval(1.0),
+        lambda: sys.setswitchinterval(0.005),
+    ),
+    "os.umask": lambda: (os.umask(0o077), lambda: os.umask(0o022)),
+    "signal.SIGUSR1": lambda: (
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN),
+        lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL),
+    ),
+    "signal.timer.virtual": lambda: (
+        signal.setitimer(signal.ITIMER_VIRTUAL, 1000.0),
+        lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 0.0),
+    ),
+    "torch.sdp.math": lambda: (
+        torch.backends.cuda.enable_math_sdp(False),
+        lambda: torch.backends.cuda.enable_math_sdp(True),
+    ),
+    "torch.jit_set_profiling_executor": lambda: (
+        torch._C._jit_set_profiling_executor(False),
+        lambda: torch._C._jit_set_profiling_executor(True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_changed_setting_is_named_with_both_values(name, tmp_path):
+    before = values(tmp_path)
+    assert changes(before, values(tmp_path)) == ()
+    _, undo = CASES[name]()
+    try:
+        found = changes(before, values(tmp_path))
+    finally:
+        undo()
+    assert [one[0] for one in found] == [name]
+    assert found[0][1] != found[0][2]
+
+
+def test_the_working_folder_is_that_of_the_program(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = values(tmp_path)
+    monkeypatch.chdir("/")
+    assert changes(before, values(tmp_path)) == (("os.getcwd", "scratch", "/"),)
+
+
+def test_what_the_reference_changes_too_is_no_change():
+    ours = [("os.umask", "022", "000"), ("sys.path", "a", "b")]
+    theirs = [("os.umask", "022", "000"), ("sys.path", "a", "c")]
+    assert process_changes(ours, theirs) == {"sys.path": ("a", "c")}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "patch"),
+    [
+        ("gc.enabled", True, True),
+        ("signal.SIGTERM", True, True),
+        ("os.umask", False, False),
+        ("torch.sdp.math", False, True),
+    ],
+)
+def test_what_may_flatter_a_time_is_refused(name, text, patch):
+    assert is_refused(name, is_patch=False) is text
+    assert is_refused(name, is_patch=True) is patch

@@ -1,0 +1,179 @@
+"""What rounding alone may do, and what that allows a candidate."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cudal1_ci.sandboxed.timing.timed_checks import is_close, timed_tolerances
+from cudal1_ci.sandboxed.verifier import spread as spread_module
+from cudal1_ci.sandboxed.verifier.cases import Rejected
+from cudal1_ci.sandboxed.verifier.correctness import compare_values
+from cudal1_ci.sandboxed.verifier.oracle import report_unknown, settle_tolerances
+from cudal1_ci.sandboxed.verifier.spread import (
+    FEW_CALLS,
+    MANY_CALLS,
+    WINDOW,
+    deviation,
+    explain,
+    in_windows,
+    learn_missing,
+)
+from tests.unit.sandboxed.test_learned_processes import learn
+from tests.unit.sandboxed.test_noise import case_of, learned
+
+SIZE = 1024
+
+
+def case_with(truth, monkeypatch, found):
+    """A case of inference with one output, and what its spread is to be."""
+    case, _ = case_of(train=False)
+    case.expected.outputs = [[truth.clone()] for _ in case.trials]
+    exact = truth.double() if truth.is_floating_point() else truth
+    learned(case, [[exact.clone()] for _ in case.trials])
+    asked = []
+
+    def deviations(case, template, limits, numbers, num_calls):
+        asked.append((tuple(numbers), num_calls))
+        return {number: [found] for number in numbers}
+
+    monkeypatch.setattr(spread_module, "deviations", deviations)
+    return case, asked
+
+
+def verdict(case, got):
+    """What becomes of outputs, where the spread is learned as it is needed."""
+    answer = type("Answer", (), {"outputs": [[got] for _ in case.trials]})
+    try:
+        compare_values(case, answer, lambda number: explain(case, None, None, number))
+    except Rejected as rejected:
+        return rejected.status
+    return "passed"
+
+
+def off_at(truth, place, by):
+    changed = truth.clone()
+    changed[place] += by
+    return changed
+
+
+@pytest.fixture
+def truth():
+    return torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def test_eight_times_the_spread_of_an_element_is_right_and_more_is_not(truth, monkeypatch):
+    found = torch.full((SIZE,), 1e-8)
+    found[300] = 1e-4
+    case, asked = case_with(truth, monkeypatch, found)
+    assert verdict(case, off_at(truth, 300, 7e-4)) == "passed"
+    assert asked == [((number,), MANY_CALLS) for number in range(4)]
+    assert verdict(case, off_at(truth, 300, 1.1e-3)) == "precision"
+    assert verdict(case, off_at(truth, 300 + WINDOW, 7e-4)) == "precision"
+    assert len(asked) == 4, "it is learned once"
+
+
+def test_what_is_within_the_budget_asks_for_nothing(truth, monkeypatch):
+    case, asked = case_with(truth, monkeypatch, torch.full((SIZE,), 1.0))
+    assert verdict(case, truth * (1 + 1e-7)) == "passed"
+    assert verdict(case, truth * 1.5) == "incorrect_values"
+    assert asked == []
+
+
+def test_a_jump_allows_as_much_at_its_place_and_nothing_beside_it(truth, monkeypatch):
+    found = torch.zeros(SIZE)
+    found[300] = 0.5
+    case, _ = case_with(truth, monkeypatch, found)
+    assert verdict(case, off_at(truth, 300, 0.5)) == "passed"
+    assert verdict(case, off_at(truth, 300, 0.6)) == "incorrect_values"
+    assert verdict(case, off_at(truth, 301, 1e-3)) == "precision"
+
+
+def test_a_jump_to_infinity_allows_nothing(truth, monkeypatch):
+    found = torch.zeros(SIZE)
+    found[300] = torch.inf
+    case, _ = case_with(truth, monkeypatch, found)
+    assert verdict(case, off_at(truth, 300, 1e-3)) == "precision"
+
+
+def test_where_everything_jumps_nothing_is_allowed(truth, monkeypatch):
+    case, _ = case_with(truth, monkeypatch, torch.full((SIZE,), 0.5))
+    assert verdict(case, off_at(truth, 300, 1e-3)) == "precision"
+
+
+def test_never_more_than_precision_is_allowed(truth, monkeypatch):
+    case, _ = case_with(truth, monkeypatch, torch.full((SIZE,), 5e-3))
+    assert verdict(case, truth + 5e-3) == "passed"
+    assert verdict(case, truth * 1.05) == "incorrect_values"
+
+
+def test_whole_numbers_that_change_are_ties(monkeypatch):
+    whole = torch.arange(SIZE)
+    found = torch.zeros(SIZE)
+    found[300] = 2.0
+    case, _ = case_with(whole, monkeypatch, found)
+    assert verdict(case, off_at(whole, 300, 2)) == "passed"
+    assert verdict(case, off_at(whole, 300, 3)) == "incorrect_values"
+    assert verdict(case, off_at(whole, 301, 1)) == "incorrect_values"
+
+
+def test_timed_calls_have_the_same_places(truth, monkeypatch):
+    found = torch.zeros(SIZE)
+    found[300] = 1e-4
+    case, _ = case_with(truth, monkeypatch, found)
+    assert verdict(case, off_at(truth, 300, 7e-4)) == "passed"
+    (budget,) = timed_tolerances(case, 1)
+    calls = torch.stack([truth, truth])
+    for place, same in ((300, True), (301, False)):
+        assert is_close(off_at(calls, (1, place), 7e-4), calls, budget) is same
+
+
+def test_infinities_deviate_without_end_and_equal_ones_not():
+    one = torch.tensor([torch.inf, torch.inf, torch.nan, 1.0])
+    other = torch.tensor([torch.inf, 1.0, torch.nan, 1.5])
+    assert deviation(one, other).tolist() == [0.0, torch.inf, 0.0, 0.5]
+    assert deviation(torch.tensor([True, False]), torch.tensor([True, True])).tolist() == [0, 1]
+
+
+def test_a_window_is_the_root_mean_square_of_neighbors():
+    found = torch.zeros(WINDOW + 4)
+    found[:2], found[-1] = 3e-30, 1.0
+    means = in_windows(found)
+    assert means[0] == means[WINDOW - 1]
+    assert float(means[-1]) == pytest.approx(0.5)
+
+
+ABSENT = """
+class Model(nn.Module):
+    def forward(self, x):
+        assert x.dtype == torch.float32
+        return x.sin().exp()
+"""
+
+
+@pytest.mark.starts_verifier
+def test_without_an_oracle_the_spread_is_learned_and_the_budget_is_no_guess(template):
+    case = learn(template, ABSENT)
+    assert all(None in case.truth(number) for number in range(len(case.trials)))
+    assert not any(one.is_guessed for budgets in case.tolerances for one in budgets)
+    assert not any(one.rule == "oracle.absent" for one in case.findings)
+
+
+def test_where_nothing_moves_nothing_is_known(truth, monkeypatch):
+    for moves in (True, False):
+        case, _ = case_with(truth, monkeypatch, torch.full((SIZE,), 1e-9 * moves))
+        case.oracle, case.tolerances = [None] * 4, []
+        settle_tolerances(case)
+        learn_missing(case, None, None)
+        report_unknown(case, "it raised")
+        assert [one.rule for one in case.findings] == ["oracle.absent"] * (not moves)
+        assert all(one.is_guessed is not moves for budgets in case.tolerances for one in budgets)
+
+
+def test_few_calls_are_made_where_there_is_no_oracle(truth, monkeypatch):
+    case, asked = case_with(truth, monkeypatch, torch.full((SIZE,), 1e-7))
+    learn_missing(case, None, None)
+    assert asked == []
+    case.oracle[2] = None
+    learn_missing(case, None, None)
+    assert asked == [((2,), FEW_CALLS)]
