@@ -174,7 +174,7 @@ def is_noisy(verdict: Verdict) -> bool:
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text can be written in another way: the verifier is to need no static rule."""
-    monkeypatch.setattr("cudal1_ci.verification.session.screen", lambda *programs: ())
+    monkeypatch.setattr("cudal1_ci.verification.session.read_text", lambda *programs: ())
 
 
 def check_name(path: Path, verdict: Verdict, device: str) -> None:
