@@ -146,12 +146,21 @@ def interval(
 
 
 def speedup(measurement: Measurement) -> Interval | None:
-    """Return how many times faster the candidate is than the baseline."""
-    return interval(
-        measurement.repetitions,
-        measurement.device.kind,
-        measurement.prior_spread,
-        measurement.control,
+    """Return how many times faster the candidate is than the baseline. The interval includes how
+    far the reference against itself is from 1 in the same session.
+    """
+    kind, prior = measurement.device.kind, measurement.prior_spread
+    found = interval(measurement.repetitions, kind, prior, measurement.control)
+    other = control(measurement)
+    if found is None or other is None:
+        return found
+    middle, stray = math.log(found.estimate), math.log(other.estimate)
+    below = math.hypot(middle - math.log(found.low), stray)
+    above = math.hypot(math.log(found.high) - middle, stray)
+    return Interval(
+        estimate=found.estimate,
+        low=math.exp(max(middle - below, -MOST_LOG)),
+        high=math.exp(min(middle + above, MOST_LOG)),
     )
 
 

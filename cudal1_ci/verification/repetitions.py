@@ -47,7 +47,7 @@ CONFIRMED = 3
 """Repetitions in which a candidate's clock contradicts the verifier's before it is accused. On a
 busy machine one may. Their times count, so a candidate gains nothing by it."""
 BATCH_US = {"cpu": 2500.0, "cuda": 10_000.0}
-MAX_CALLS = {"cpu": 200, "cuda": 400}
+MAX_CALLS = {"cpu": 500, "cuda": 400}
 NUM_ROUNDS = {"cpu": 12, "cuda": 6}
 FEWEST_ROUNDS = 3
 """Rounds of a repetition, where earlier repetitions differ from the reference by a fourth or
@@ -269,15 +269,35 @@ def is_hopeless(disturbances: Sequence[Verdict], device: Device) -> bool:
 
 
 def noise(measurement: Measurement) -> Verdict | None:
-    """Return the verdict on a measurement that is too noisy, or None."""
+    """Return the verdict on a measurement that is too noisy, or None. It is also too noisy where
+    the control deviates by more than the difference that the candidate seems to make."""
     found = stray(measurement.control, measurement.device.kind, measurement.prior_spread)
-    if found is None or found <= NOISY:
+    if found is None:
+        return None
+    claim = claim_of(measurement)
+    if claim is not None and found > claim:
+        return inconclusive(
+            "timing.noisy",
+            f"the reference against itself strays by {found:.1%} on `{measurement.workload}`, more "
+            f"than the {claim:.1%} by which the candidate differs from it",
+        )
+    if found <= NOISY:
         return None
     return inconclusive(
         "timing.noisy",
         f"the reference against itself strays by {found:.0%} on `{measurement.workload}`: this "
         "machine is too busy to measure on",
     )
+
+
+def claim_of(measurement: Measurement) -> float | None:
+    """Return by how much the candidate differs: 0.1 is a tenth faster or slower. None where the
+    interval holds 1, or the difference is below what is ever claimed."""
+    found = speedups.speedup(measurement)
+    if found is None or found.low <= 1 <= found.high:
+        return None
+    claim = max(found.estimate, 1 / found.estimate) - 1
+    return claim if claim > speedups.RELATIVE_FLOOR else None
 
 
 def stray(

@@ -13,7 +13,7 @@ from torch import nn
 EXPECT = ("incorrect_values", "values.timed")
 
 
-def batch(self, seed):
+def batch(self, seed, keeps=False):
     return Claim(claim_us=1.0, issue_us=1.0, num_threads=1)  # noqa: F821 - a name of its module
 
 

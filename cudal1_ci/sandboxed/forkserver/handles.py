@@ -351,6 +351,15 @@ class RunnerHandle:
         if self.process is not None and not self.ended:
             self.process.pin(cores)
 
+    def cores(self) -> set[int]:
+        """Return the processor cores that it may use; none where that cannot be seen here."""
+        if self.process is None or self.process.group <= 0:
+            return set()
+        try:
+            return os.sched_getaffinity(self.process.group)
+        except OSError:  # ended
+            return set()
+
     def pause(self) -> None:
         """Stop all of its threads and children. A stopped runner cannot work ahead of time."""
         self.is_paused, self.is_still = True, False

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from ..memory.committed import COMMITTED, CommittedSegment
 from ..memory.layouts import is_ordinary
-from ..memory.segment import slot_of
+from ..memory.segment import Segment, dtype_of, slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
 from .arguments import flatten
@@ -25,8 +27,15 @@ from .value_shapes import fitted, in_rows
 
 GRADIENT = "the gradient"
 MAX_FORMS = 16
+OUTPUTS = "outputs"
+"""Shared memory of outputs that are kept until they are delivered."""
+MADV_POPULATE_WRITE = 23
 WARM_UPS = 2
 """Most batches of a repetition in which a program imports and compiles."""
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """Do nothing, called as a program is."""
 
 
 class Batches:
@@ -62,6 +71,15 @@ class Batches:
         """How long the runner waits busily for the next request."""
         self.num_settled = 0
         """Times since the outputs were laid out."""
+        self.committed: CommittedSegment | None = None
+        """Where each output is written as soon as its call returned it, and then dropped, as a
+        program's loop drops it. None where outputs are kept until they are delivered."""
+        self.places: Sequence[Sequence[OutputSlot]] = ()
+        """The places there of the outputs of each call."""
+        self.samples: list[torch.Tensor] = []
+        """Tensors like the outputs of a call."""
+        self.addresses: list[int] = []
+        """Of all outputs of the last batch that were dropped."""
 
     def lay_out(
         self,
@@ -72,9 +90,16 @@ class Batches:
         gathers_early: bool,
         bounded: Sequence[int],
     ) -> Done:
-        """Prepare the places for the outputs of the calls of a batch."""
+        """Prepare the places for the outputs of the calls of a batch. With no region they are
+        committed."""
         self.gathers_early = gathers_early
-        segment = self.subject.segments["outputs"]
+        segment = self.subject.segments[OUTPUTS if num_regions else COMMITTED]
+        self.committed, self.places, self.samples = None, slots, []
+        if isinstance(segment, CommittedSegment):
+            self.committed = segment
+            self.samples = [
+                torch.empty_strided(s.shape, s.stride, dtype=dtype_of(s.dtype)) for s in slots[0]
+            ]
         self.regions = [
             [
                 segment.tensor(replace(s, offset=s.offset + r * step_bytes))
@@ -82,7 +107,8 @@ class Batches:
                 for s in places
             ]
             for r in range(num_regions)
-        ]
+        ] or [[]]
+        populate(self.subject.segments.values())
         self.shapes = [[torch.Size(s.shape) for s in places] for places in slots]
         self.bounded = frozenset(bounded)
         starts = {leaf + number + 1 for number, leaf in enumerate(sorted(bounded))}
@@ -111,20 +137,15 @@ class Batches:
         self.spin_s = spin_s
         return Done()
 
-    def batch(self, seed: int) -> Claim:
-        """Run timed calls, one after another. `claim_us` is this process's measure of its own
-        time, and `issue_us` of the time until the last call returned. Neither counts without the
-        verifier's clock."""
-        outputs: list[Any] = []
+    def batch(self, seed: int, keeps: bool = False) -> Claim:
+        """Run timed calls, one after another, and keep their outputs or commit each. `claim_us` is
+        this process's measure of its own time, and `issue_us` of the time until the last call
+        returned. Neither counts without the verifier's clock."""
         self.gathered = None
         grads = torch.set_grad_enabled(self.subject.train)
         with self.subject.without_collections(), grads:
             start_s = time.perf_counter()
-            for position, number in enumerate(self.order):
-                if self.seeded:
-                    seed_all(seed + position)
-                outputs.append(self.subject.run(number))
-            self.timed = outputs
+            self.timed = self.loop(self.subject.run, self.order, seed, keeps)
             self.subject.read_own_state()
             issue_us = (time.perf_counter() - start_s) * 1e6
             if self.gathers_early:
@@ -134,9 +155,64 @@ class Batches:
         num_threads = torch.get_num_threads()
         return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
 
+    def loop(
+        self, call: Callable[[int], Any], order: Sequence[int], seed: int, keeps: bool = False
+    ) -> list[Any]:
+        """Call one set after another. Return the outputs, or of committed ones the last."""
+        outputs: list[Any] = []
+        self.addresses = []
+        if self.committed is None or keeps:
+            for position, number in enumerate(order):
+                if self.seeded:
+                    seed_all(seed + position)
+                outputs.append(call(number))
+            if self.committed is not None:
+                for position, output in enumerate(outputs):
+                    self.commit(position, output, None)
+            return outputs
+        for position, number in enumerate(order):
+            if self.seeded:
+                seed_all(seed + position)
+            # No name holds it while the next call runs.
+            self.commit(position, call(number), outputs if position + 1 == len(order) else None)
+        return outputs
+
+    def commit(self, position: int, output: Any, kept: list[Any] | None) -> None:
+        """Write what a call returned to where no program can read or write it in another way.
+
+        Raises:
+            TypeError, ValueError: It does not have the form of the first calls' outputs.
+        """
+        assert self.committed is not None
+        is_one = type(output) is torch.Tensor and is_ordinary(output)
+        leaves = [output] if is_one else flatten(output)[0]
+        for tensor, place in zip(leaves, self.places[position], strict=True):
+            self.refuse_another_form(tensor, place.shape, self.subject.device)
+            need_exact(tensor, "an output of a timed call")
+            self.addresses.append(tensor.data_ptr())
+            self.committed.write(tensor, place)
+        if kept is not None:
+            kept.append(output)
+
+    def idle(self, number: int) -> Any:
+        """Make a call that does nothing."""
+        args, kwargs = self.subject.calls[number]
+        if not self.subject.train:
+            return nothing(*args, **kwargs)
+        return None
+
+    def fill(self, number: int) -> Any:
+        """Write tensors like the outputs of a call, and nothing else."""
+        self.idle(number)
+        for one in self.samples:
+            one.fill_(1)
+        return self.samples
+
     def deliver(self, region: int) -> Done:
         """Copy the outputs of the last batch (and in train mode the inputs' gradients) to the
-        given places."""
+        given places. Committed ones are there already."""
+        if self.committed is not None:
+            return Done()
         tensors = self.gather() if self.gathered is None else self.gathered
         places = self.regions[region][: len(tensors)]
         if self.bounded:
@@ -164,27 +240,43 @@ class Batches:
             leaves = in_rows(leaves, self.bounded) if self.bounded else leaves
             places = zip(leaves, shapes, self.devices, self.is_row, strict=True)
             for tensor, shape, device, is_row in places:
-                if (tensor.shape != shape and not is_row) or tensor.device != device:
-                    raise ValueError(
-                        f"a timed call returned the shape {list(tensor.shape)} on "
-                        f"{tensor.device}, expected {list(shape)} on {device}"
-                    )
+                self.refuse_another_form(tensor, None if is_row else shape, device)
                 tensors.append(need_exact(tensor, "an output of a timed call"))
         return tensors
 
-    def rehearse(self) -> Done:
-        """Make one untimed call on what an input set holds from before. It brings code and data
-        of the program into the processor's caches."""
+    def refuse_another_form(
+        self, tensor: torch.Tensor, shape: Sequence[int] | None, device: torch.device
+    ) -> None:
+        """Raise ValueError for an output that is not like the first calls'; None is any shape."""
+        shape = tensor.shape if shape is None else shape
+        if tensor.shape != shape or tensor.device != device:
+            raise ValueError(
+                f"a timed call returned the shape {list(tensor.shape)} on "
+                f"{tensor.device}, expected {list(shape)} on {device}"
+            )
+
+    def rehearse(self, num_calls: int) -> Done:
+        """Make untimed calls on what input sets hold from before, as a batch makes them. They
+        bring code and data of the program into the processor's caches, and its allocator into a
+        steady state."""
         with torch.set_grad_enabled(self.subject.train):
-            self.subject.run(self.filled[0])
+            self.loop(self.subject.run, self.filled[:num_calls], 0)
         self.forget_gradients()
         self.subject.synchronize()
         if self.subject.device.type == "cuda":
             self.poison()
         return Done()
 
-    def exchange(self, seed: int) -> Claim:  # noqa: ARG002 - as long as batch's message
-        """Call nothing. With a delivery after it, this measures a batch's cost beyond its calls."""
+    def exchange(self, seed: int, kind: str) -> Claim:
+        """Run a batch of a program that does nothing: with the work around each call where that
+        is counted (`calls`), with outputs that are written and not committed (`fills`), or
+        without any (`message`). With a delivery after it, this measures a batch's cost beyond its
+        calls."""
+        if kind == "calls" and not self.gathers_early:
+            self.loop(self.idle if self.committed is None else self.fill, self.order, seed)
+        elif kind == "fills":
+            for number in self.order:
+                self.fill(number)
         return Claim(claim_us=0.0, issue_us=0.0, num_threads=torch.get_num_threads())
 
     def aftermath(self) -> Remains:
@@ -204,8 +296,9 @@ class Batches:
         return Remains(names=tuple(names), slots=tuple(slot_of(t) for t in left))
 
     def keep(self, position: int) -> Done:
-        """Keep the outputs of one call of the last batch for later rounds."""
-        self.kept += flatten(self.timed[position])[0]
+        """Keep the outputs of one call of the last batch for later rounds. Of committed outputs
+        only the last call's are there."""
+        self.kept += flatten(self.timed[position - len(self.order)])[0]
         return Done()
 
     def kept_outputs(self) -> Remains:
@@ -228,10 +321,12 @@ class Batches:
         state = state_storages(self.subject.module)
         aliases = {
             leaf
-            for (leaves, _), number in zip(calls, self.order, strict=True)
+            for (leaves, _), number in zip(calls, self.order[-len(calls) :], strict=True)
             for leaf, one in enumerate(leaves)
             if self.subject.aliases(one, number)
         }
+        if self.committed is not None:
+            aliases |= self.dropped_aliases()
         return Left(
             aliases=tuple(sorted(aliases)),
             patched=tuple(patched(self.subject.attributes)),
@@ -241,6 +336,18 @@ class Batches:
             forms=tuple(sorted(forms))[:MAX_FORMS],
             process=self.subject.changed_settings(),
         )
+
+    def dropped_aliases(self) -> set[int]:
+        """Return which committed outputs lay in the memory of an input of their call."""
+        width = len(self.places[0])
+        found = set()
+        for position, number in enumerate(self.order):
+            storages = [view.untyped_storage() for view in self.subject.inputs[number]]
+            where = [(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages]
+            for leaf, address in enumerate(self.addresses[position * width :][:width]):
+                if any(start <= address < end for start, end in where):
+                    found.add(leaf)
+        return found
 
     def settle(self) -> Done:
         """Drop outputs and gradients and collect garbage, between batches and outside any clock.
@@ -274,3 +381,12 @@ class Batches:
         torch._foreach_mul_(blocks, math.nan)
         del blocks
         self.subject.synchronize()
+
+
+def populate(segments: Iterable[object]) -> None:
+    """Map the pages of shared memory now. Memory that an operation before has written is mapped
+    where a program's loop reads it."""
+    for one in segments:
+        if type(one) is Segment:
+            with contextlib.suppress(OSError):  # of a kernel before 5.14: the first rounds do it
+                one.memory.madvise(MADV_POPULATE_WRITE)

@@ -110,15 +110,15 @@ class Runner:
         subject, trials, batches = self.subject, self.trials, self.batches
         match request:
             case Batch():
-                return batches.batch(request.seed)
+                return batches.batch(request.seed, request.keeps)
             case Deliver():
                 return batches.deliver(request.region)
             case Exchange():
-                return batches.exchange(request.seed)
+                return batches.exchange(request.seed, request.kind)
             case StandBy():
                 return batches.stand_by(request.spin_s)
             case Rehearse():
-                return batches.rehearse()
+                return batches.rehearse(request.num_calls)
             case Settle():
                 return batches.settle()
             case Arrange():

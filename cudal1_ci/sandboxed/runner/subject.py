@@ -23,6 +23,7 @@ import torch
 
 from ..builds.compile_errors import compile_error
 from ..confinement import OWN_FOLDERS, make_folders
+from ..memory.committed import COMMITTED, CommittedSegment
 from ..memory.cuda import DeviceSegment
 from ..memory.segment import Segment, slot_of, span
 from ..wire.arguments import Call, GivenCall, Made, Pickled
@@ -68,8 +69,8 @@ class Subject:
         """What of the state had a type of the program's own when it was loaded."""
         self.told: dict[str, torch.Tensor] | None = None
         """The state as the program's own `state_dict` returned it inside of the clock."""
-        self.segments: dict[str, Segment | DeviceSegment] = {}
-        self.outgrown: dict[str, list[Segment | DeviceSegment]] = {}
+        self.segments: dict[str, Segment | CommittedSegment | DeviceSegment] = {}
+        self.outgrown: dict[str, list[Segment | CommittedSegment | DeviceSegment]] = {}
         """Earlier segments of the same name."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
@@ -191,7 +192,8 @@ class Subject:
         if segment in self.segments:
             self.outgrown.setdefault(segment, []).append(self.segments[segment])
         if fd is not None:
-            self.segments[segment] = Segment(fd, num_bytes)
+            kind = CommittedSegment if segment == COMMITTED else Segment
+            self.segments[segment] = kind(fd, num_bytes)
         elif handle is not None:
             opened = DeviceSegment.open(bytes.fromhex(handle), num_bytes, 0)
             self.segments[segment] = opened

@@ -15,11 +15,15 @@ Not covered: a candidate that finds all inputs of a batch in its memory may comp
 from __future__ import annotations
 
 import math
+import os
 import random
 import statistics
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 
@@ -46,6 +50,8 @@ from .timed_checks import check_aftermath, check_inputs, check_left, check_outpu
 from .timed_rounds import (
     Lane,
     Round,
+    are_committed,
+    lead_in,
     nearby_round,
     new_round,
     open_lane,
@@ -67,6 +73,9 @@ GATHER_US = 4.0
 """More than a runner takes to check one output. Where the device works longer than that after
 the last call returned, the check happens during that work."""
 NUM_EXCHANGES = 9
+NEAR_BYTES, FEWEST_NEAR = 2**20, 4
+"""Size of the inputs and kept outputs of a batch on a CPU, half of the cache of a core; and the
+calls that a batch may have in any case."""
 SHORTEST_SHARE = 0.5
 """Least share of the wanted length of a batch. A faster candidate gets more calls, as does its
 reference."""
@@ -86,9 +95,10 @@ only."""
 CLOSE_SHARE = 0.125
 """After one of the first rounds, this share of the others and the last comes a round that does
 not count. Its inputs are the same except for a few elements. A program that keeps answers by a
-part of the input is wrong there, and saves nothing in rounds that count. It comes after the last
-too. A program could start to keep answers only after many calls, and there are few calls before
-where one call is a batch."""
+part of the input is wrong there, and saves nothing in rounds that count. All outputs are held
+until its end, so one that is written again after it was returned is wrong too. It comes after the
+last round too. A program could start to keep answers only after many calls, and there are few calls
+before where one call is a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +238,10 @@ def open_and_time(
         try:
             # The order in which equal processes are warmed up affects their times.
             runners = {name: crew.runners[name] for name in rng.sample(names, len(names))}
-            found = timed(case, runners, answer_slots, limits, config, rng, generator, num_calls)
+            with beside(case, runners["reference"]):
+                found = timed(
+                    case, runners, answer_slots, limits, config, rng, generator, num_calls
+                )
         finally:
             crew.end()
         return replace(found, phases_s={"open": crews.open_s, **found.phases_s})
@@ -238,6 +251,23 @@ def open_and_time(
                 case.source.is_rigid = True  # when the repetition is made again
             raise
         raise rejection_of_candidate(failure, programs["candidate"]) from failure
+
+
+@contextmanager
+def beside(case: Case, runner: RunnerHandle) -> Iterator[None]:
+    """Write inputs on a core of the runners where programs run on the CPU. They then lie in its
+    cache, as what the operation before has written in a program's loop. The verifier sleeps while
+    a runner works."""
+    before = os.sched_getaffinity(0)
+    cores = runner.cores() if case.accelerator.kind == "cpu" else set()
+    if not cores or cores == before:
+        yield
+        return
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def alone(
@@ -306,7 +336,7 @@ def timed(
         num_rounds = math.ceil(num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
         most_rounds = num_rounds if config.most_error is None else most_rounds * MORE_ROUNDS
         for lane in lanes:
-            lane.rehearses = short_by > 1
+            lane.rehearses = int(short_by > 1)
     checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
 
     def repeat(one: Round) -> None:
@@ -347,7 +377,7 @@ def timed(
             check_aftermath(case, reference, candidate, limits, nearby)
         if ends or number == close or (number > close and rng.random() < CLOSE_SHARE):
             one = new_round(case, room, stock, rng, last=nearby.one)
-            play(case, [reference, candidate], one, rng, limits, counts=False)
+            play(case, [reference, candidate], one, rng, limits, counts=False, keeps=True)
             check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
         del one, nearby
         if candidate is not reference:
@@ -420,8 +450,10 @@ def play(
     limits: Limits,
     *,
     counts: bool,
+    keeps: bool = False,
 ) -> None:
-    """Run one batch in every lane. Keep its times where the round `counts`.
+    """Run one batch in every lane. Keep its times where the round `counts`. Where it `keeps`,
+    outputs that are committed are held until the batch ends.
 
     Raises:
         RunnerFailure: Of a lane that failed. An input may be one that the reference rejects too,
@@ -429,15 +461,16 @@ def play(
             if the candidate ran first.
     """
     for lane in lanes:
-        ready(case, lane, one, limits)
+        ready(lane, one, limits)
     order = rng.sample(lanes, len(lanes))
+    request = Batch(seed=one.seed, keeps=keeps)
     for number, lane in enumerate(order, 1):
         try:
-            span_us, said = span_of(case, lane, one, Batch, limits)
+            span_us, said = span_of(case, lane, one, request, limits)
         except RunnerFailure as failure:
             if failure.kind == "raised" and not failure.is_trusted:
                 for other in order[number:]:
-                    span_of(case, other, one, Batch, limits)
+                    span_of(case, other, one, request, limits)
             raise
         if counts:
             lane.spans_us.append(span_us)
@@ -490,7 +523,18 @@ def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConf
     assert case.plan is not None
     wanted = int(num_calls * wanted_us(config) / max(shortest_us, 1.0)) + 1
     most = int((case.num_calls or 1) * MOST_TIMES) + 1
-    return max(num_calls, min(case.plan.most_calls, most, wanted))
+    return max(num_calls, min(case.plan.most_calls, most_near(case), most, wanted))
+
+
+def most_near(case: Case) -> int:
+    """Return the most calls whose inputs and outputs stay near a processor core. A batch of more
+    would take its inputs from memory, while a program's loop has just written them."""
+    if case.accelerator.kind != "cpu":
+        return sys.maxsize
+    outputs = reference_slots_of(case)
+    kept_bytes = 0 if are_committed(case, outputs) else sum(map(size_bytes, outputs))
+    set_bytes = room_of(case, [case.trials[0][1]]).num_bytes
+    return max(FEWEST_NEAR, NEAR_BYTES // max(1, set_bytes + kept_bytes))
 
 
 def wanted_us(config: ClockConfig) -> float:
@@ -553,14 +597,18 @@ def choose_num_calls(
         said = []
         for _ in range(4):
             probe = new_round(case, room, stock, rng)
-            ready(case, lane, probe, limits)
-            said.append(span_of(case, lane, probe, Batch, limits)[1])
+            ready(lane, probe, limits)
+            said.append(span_of(case, lane, probe, Batch(seed=probe.seed), limits)[1])
+            if case.accelerator.kind == "cpu":
+                lane.rehearses = lead_in(lane, said[-1].claim_us)
             del probe
         claims_us = [one.claim_us for one in said[1:]]
         waits_us = [one.claim_us - one.issue_us for one in said[1:]]
-        case.is_device_bound = min(waits_us) > GATHER_US * num_calls * max(1, len(slots))
+        case.is_device_bound = case.accelerator.kind != "cpu" and min(
+            waits_us
+        ) > GATHER_US * num_calls * max(1, len(slots))
         call_us = max(min(claims_us) / num_calls, 0.5)
-        wanted = min(int(config.batch_us / call_us) + 1, config.max_calls)
+        wanted = min(int(config.batch_us / call_us) + 1, config.max_calls, most_near(case))
         num_calls = min(wanted, case.plan.most_calls)
         if num_calls == 1:
             break
@@ -569,13 +617,25 @@ def choose_num_calls(
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
     """Return what a batch costs beyond its calls, by the reference: a message and a copy of the
-    outputs of its last batch, and on a GPU a copy of the inputs. It is the first quartile of a
-    few."""
-    costs_us = []
+    outputs of its last batch, the work around each call, and on a GPU a copy of the inputs. It is
+    the first quartile of a few. What committing costs is the difference of batches that fill and
+    commit outputs, and that fill them alone."""
+    kinds: tuple[Literal["calls", "fills", "message"], ...] = ("calls",)
+    if lane.commits:
+        kinds = ("calls", "fills", "message")
+    costs_us: dict[str, list[float]] = {kind: [] for kind in kinds}
     for _ in range(NUM_EXCHANGES):
-        lane.runner.pause()
-        costs_us.append(span_of(case, lane, one, Exchange, limits)[0])
-    return statistics.quantiles(costs_us, n=4, method="inclusive")[0]
+        for kind in kinds:
+            lane.runner.pause()
+            request = Exchange(seed=one.seed, kind=kind)
+            costs_us[kind].append(span_of(case, lane, one, request, limits)[0])
+    typical = {
+        kind: statistics.quantiles(found, n=4, method="inclusive")[0]
+        for kind, found in costs_us.items()
+    }
+    if not lane.commits:
+        return typical["calls"]
+    return typical["message"] + max(typical["calls"] - typical["fills"], 0.0)
 
 
 def reconcile(

@@ -29,7 +29,7 @@ KEPT_SHARE = 16
 others time and between candidates. A process that has more releases all of it."""
 LET_GO_S = 30.0
 
-LENT = ("inputs", "outputs", "aftermath")
+LENT = ("inputs", "outputs", "committed", "aftermath")
 """What is shared with a process for trials and batches."""
 
 

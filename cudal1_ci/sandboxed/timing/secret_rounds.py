@@ -189,7 +189,8 @@ class SecretRounds:
         if self.kept.num_bytes + num_bytes > (most_bytes if self.kept.values else KEPT_BYTES):
             return
         self.kept.num_bytes += num_bytes
-        position = self.rng.randrange(len(self.candidate.slots))
+        last = len(self.candidate.slots) - 1
+        position = last if self.candidate.commits else self.rng.randint(0, last)
         for lane in self.lanes:
             lane.runner.ask(KeepOutputs(position=position), self.limits.call_s)
             values = self.kept.values.setdefault(lane.name, [])
@@ -211,13 +212,14 @@ class SecretRounds:
         if not self.kept.values:
             return
         num_batches = 0
-        may_endure = not self.case.has_endured and not self.case.leaves_traces
-        if may_endure and self.rng.random() < ENDURED_SHARE:
+        if not self.case.has_endured and self.rng.random() < ENDURED_SHARE:
             self.case.has_endured = True
             num_batches = self.endure()
-        if changed := set(self.changed(self.candidate)):
+        changed = set(self.changed(self.candidate))
+        if changed or self.case.leaves_traces:  # what follows compares both again
             for _ in range(num_batches):
                 self.reference.runner.ask(Batch(seed=0), self.limits.call_s)
+        if changed:
             changed -= set(self.changed(self.reference))
         if changed:
             message = (

@@ -5,14 +5,19 @@ and while its inputs are written, among them the initial gradients of backward p
 running kernel cannot be stopped. There the inputs are written after the clock starts, which costs
 the reference as much.
 Each input set has two places, and every round draws which one is used. The place of the outputs is
-sent after the calls. So no address, object or version counter shows what an input holds, and
-nothing can be computed right into the place of an output.
-(Where memory is short there is one place: memory_plan.py. Where a batch is short, a call on inputs
-of the batch before comes ahead of it, outside the clock: `Batches.rehearse`.)
+sent after the calls, or can be written only by a copy. So no address, object or version counter
+shows what an input holds, and nothing can be computed right into the place of an output.
+(Where memory is short there is one place: memory_plan.py. On the CPU, and where a batch is short,
+calls on inputs of the batch before come ahead of it, outside the clock: `Batches.rehearse`.)
+
+The figure is that of a program's own loop. So on the CPU the inputs of a batch fit into a core's
+cache and are written on the runners' core just before, and large outputs are dropped as soon as
+they are committed (memory/committed.py), so that the allocator does what it does in a loop.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Sequence
@@ -21,8 +26,19 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from ..forkserver.handles import RunnerHandle
-from ..memory.accelerators import AnySegment
-from ..memory.segment import ALIGNMENT_BYTES, place, stacked, view_of
+from ..memory.accelerators import AnySegment, Cpu
+from ..memory.committed import COMMITTED, WrittenSegment
+from ..memory.segment import (
+    ALIGNMENT_BYTES,
+    Segment,
+    dtype_of,
+    place,
+    size_bytes,
+    span,
+    stacked,
+    view_of,
+)
+from ..runner.batches import OUTPUTS
 from ..runner.cotangents import fill
 from ..verifier.cases import Case, Limits
 from ..verifier.failures import side_by_side
@@ -53,6 +69,12 @@ DOZE_SHARE = 0.8
 DOZE_LESS_US = 500.0
 """Subtracted from the duration of its last batch. Until then the verifier does not wait busily
 for a runner's answer, because a busy wait slows down what runs on the same core."""
+LEAD_CALLS, LEAD_US = 8, 5000.0
+"""Most calls ahead of a batch, and their length in microseconds. After another process's turn
+code, data and allocator of a program are cold."""
+COMMITTED_BYTES = 2**16
+"""Size of a call's outputs from which they are committed. Outputs below cost more to write one by
+one than to keep; above, keeping them changes where an allocator takes the next ones from."""
 NUM_REGIONS = 8
 """For the outputs, a cache line apart. A program that writes to one of them before the draw is
 right in one round of eight. Neither a first quartile nor a median shows such a round."""
@@ -76,8 +98,10 @@ class Lane:
     claims_us: list[float] = field(default_factory=list)
     last_us: float = 0.0
     """Duration of its last batch."""
-    rehearses: bool = False
-    """Whether an untimed call comes before each batch."""
+    rehearses: int = 0
+    """Number of untimed calls before each batch."""
+    commits: bool = False
+    """Whether each output is written out of the runner's reach as soon as it is returned."""
     signs: dict[int, Vectors] | None = None
     """Outputs that are vectors without a definite sign (verifier/signs.py)."""
     bounds: dict[int, int] = field(default_factory=dict)
@@ -196,12 +220,17 @@ def open_lane(
     for _ in base:
         placed, end = place(slots, end)
         layout.append(placed)
-    end += NUM_REGIONS * ALIGNMENT_BYTES
-    outputs = runner.share("outputs", accelerator, end, limits.call_s)
+    commits = are_committed(case, slots)
+    outputs: AnySegment
+    if commits:
+        outputs = runner.share(COMMITTED, Writing(), end, limits.call_s)
+    else:
+        end += NUM_REGIONS * ALIGNMENT_BYTES
+        outputs = runner.share(OUTPUTS, accelerator, end, limits.call_s)
     request = LayOut(
         slots=tuple(map(tuple, layout)),
         step_bytes=ALIGNMENT_BYTES,
-        num_regions=NUM_REGIONS,
+        num_regions=0 if commits else NUM_REGIONS,
         seeded=case.uses_rng,
         gathers_early=case.is_device_bound,
         bounded=tuple(sorted(case.bounds)),
@@ -212,8 +241,31 @@ def open_lane(
     if accelerator.kind != "cpu":
         snapshot = torch.empty(end, dtype=torch.uint8, device=accelerator.device)
     return Lane(
-        name, runner, inputs, outputs, layout, snapshot, signs=case.signs, bounds=case.bounds
+        name,
+        runner,
+        inputs,
+        outputs,
+        layout,
+        snapshot,
+        commits=commits,
+        signs=case.signs,
+        bounds=case.bounds,
     )
+
+
+def are_committed(case: Case, slots: Sequence[OutputSlot]) -> bool:
+    """Return whether outputs of a call are committed one by one: those that are large beside
+    what a write costs. In train mode gradients add up over a batch, and the size of some outputs
+    is known after the batch only."""
+    if case.accelerator.kind != "cpu" or case.train or case.bounds:
+        return False
+    dtypes = [dtype_of(slot.dtype) for slot in slots]
+    sizes = [math.prod(slot.shape) for slot in slots]
+    is_plain = all(
+        slot.device == "cpu" and not dtype.is_complex and span(slot.shape, slot.stride) == size
+        for slot, dtype, size in zip(slots, dtypes, sizes, strict=True)
+    )
+    return is_plain and sum(map(size_bytes, slots)) >= COMMITTED_BYTES
 
 
 def open_lanes(
@@ -232,36 +284,39 @@ def open_lanes(
     return dict(zip(runners, side_by_side(open_one, runners), strict=True))
 
 
-def ready(case: Case, lane: Lane, one: Round, limits: Limits) -> None:
+def ready(lane: Lane, one: Round, limits: Limits) -> None:
     """Prepare a runner, outside any clock. It drops the last batch, learns the order of the
-    next, and on the CPU is stopped before its inputs are written."""
+    next, and is stopped."""
     lane.runner.ask(Settle(), SETTLE_S)
     lane.runner.ask(Arrange(sets=tuple(one.places)), limits.call_s)
     lane.runner.pause()
-    if case.accelerator.kind == "cpu":
-        one.write(lane.inputs)
 
 
 def span_of(
-    case: Case, lane: Lane, one: Round, kind: type[Batch | Exchange], limits: Limits
+    case: Case, lane: Lane, one: Round, request: Batch | Exchange, limits: Limits
 ) -> tuple[float, Claim]:
     """Run one batch (or an exchange, which calls nothing) under the verifier's clock. Return
     microseconds here, and the runner's own claim. The request is encoded before the clock
     starts, and the answers are decoded after it stopped."""
     accelerator = case.accelerator
-    request, wanted = kind(seed=one.seed), Deliver(region=one.region)
+    wanted = Deliver(region=one.region)
     body, wanted_body = encode(request), encode(wanted)
-    is_batch = kind is Batch
+    is_batch = isinstance(request, Batch)
+    is_on_cpu = accelerator.kind == "cpu"
     quiet_others(lane.runner)
-    if is_batch and lane.rehearses:
-        lane.runner.ask(Rehearse(), limits.call_s)
+    # Calls that one runner alone makes would leave another state in it.
+    if lane.rehearses and (is_batch or (is_on_cpu and not case.leaves_traces)):
+        lane.runner.ask(Rehearse(num_calls=lane.rehearses), limits.call_s)
+    if is_on_cpu:
+        lane.runner.pause()
+        one.write(lane.inputs)
     lane.runner.spin_s = accelerator.spin_s
     if accelerator.spin_s:
         lane.runner.ask(StandBy(spin_s=accelerator.spin_s), SETTLE_S)
     # A GPU also takes a while to change from the runner, which was last, to this process.
     accelerator.settle()
     start_s = time.perf_counter()
-    if accelerator.kind != "cpu":
+    if not is_on_cpu:
         one.write(lane.inputs)
         accelerator.flush()
         accelerator.synchronize()
@@ -269,14 +324,17 @@ def span_of(
         lane.runner.doze_s = max(0.0, DOZE_SHARE * lane.last_us - DOZE_LESS_US) / 1e6
     claim = lane.runner.send(request, body, limits.call_s)
     lane.runner.doze_s = 0.0
-    delivered = lane.runner.send(wanted, wanted_body, limits.call_s)
+    delivered = None
+    if not lane.commits:
+        delivered = lane.runner.send(wanted, wanted_body, limits.call_s)
     take_out(case, lane)
     span_us = (time.perf_counter() - start_s) * 1e6
     if is_batch:
         lane.last_us = span_us
-    lane.region = one.region
+    lane.region = 0 if lane.commits else one.region
     said = claim.read()
-    delivered.read()
+    if delivered is not None:
+        delivered.read()
     return span_us, said
 
 
@@ -287,6 +345,19 @@ def take_out(case: Case, lane: Lane) -> None:
     if case.accelerator.kind != "cpu":
         lane.snapshot.copy_(lane.outputs.flat()[: lane.snapshot.numel()])
         case.accelerator.synchronize()
+
+
+def lead_in(lane: Lane, batch_us: float) -> int:
+    """Return the number of calls ahead of each batch, by the length of a batch."""
+    most = int(LEAD_US * len(lane.slots) / max(batch_us, 1.0))
+    return min(len(lane.slots), max(1, min(most, LEAD_CALLS)))
+
+
+class Writing(Cpu):
+    """The processor, with memory for outputs that are committed."""
+
+    def segment(self, num_bytes: int) -> Segment:
+        return WrittenSegment.create(num_bytes)
 
 
 def warm_up(
@@ -302,13 +373,14 @@ def warm_up(
     shortest span of the last round in microseconds."""
 
     def first(lane: Lane) -> None:
-        ready(case, lane, one, limits)
+        ready(lane, one, limits)
         one.write(lane.inputs)
         case.accelerator.synchronize()
         lane.runner.ask(Batch(seed=one.seed), limits.call_s)
-        lane.runner.ask(Deliver(region=one.region), limits.call_s)
+        if not lane.commits:
+            lane.runner.ask(Deliver(region=one.region), limits.call_s)
         take_out(case, lane)
-        lane.region = one.region
+        lane.region = 0 if lane.commits else one.region
 
     started_s = time.monotonic()
     side_by_side(first, lanes)
@@ -319,6 +391,8 @@ def warm_up(
     for lane in lanes:
         if cores is not None:
             lane.runner.pin(cores)
-        ready(case, lane, one, limits)
-        spans_us.append(span_of(case, lane, one, Batch, limits)[0])
+        ready(lane, one, limits)
+        if case.accelerator.kind == "cpu":
+            lane.rehearses = lead_in(lane, elapsed_s * 1e6 / len(lanes))
+        spans_us.append(span_of(case, lane, one, Batch(seed=one.seed), limits)[0])
     return min(spans_us)

@@ -428,8 +428,9 @@ class Collect(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class LayOut(Asks[Done]):
-    """Set the possible places of the outputs of a batch's calls. The shape of `bounded` outputs
-    depends on values (runner/value_shapes.py)."""
+    """Set the possible places of the outputs of a batch's calls. With no region each output is
+    committed as soon as it is returned. The shape of `bounded` outputs depends on values
+    (runner/value_shapes.py)."""
 
     op: ClassVar[str] = "lay_out"
     slots: tuple[tuple[OutputSlot, ...], ...]
@@ -473,9 +474,10 @@ class StandBy(Asks[Done]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearse(Asks[Done]):
-    """Make one call outside of any clock."""
+    """Make calls outside of any clock."""
 
     op: ClassVar[str] = "rehearse"
+    num_calls: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -484,14 +486,17 @@ class Batch(Asks[Claim]):
 
     op: ClassVar[str] = "batch"
     seed: int
+    keeps: bool = False
+    """Whether outputs that are committed are kept until the last call returned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange(Asks[Claim]):
-    """Call nothing."""
+    """Run a batch of a program that does nothing (Batches.exchange)."""
 
     op: ClassVar[str] = "exchange"
     seed: int
+    kind: Literal["message", "fills", "calls"] = "calls"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import mmap
+import os
+import subprocess
+import sys
 import weakref
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from cudal1_ci.sandboxed.memory.committed import COMMITTED, CommittedSegment, WrittenSegment
 from cudal1_ci.sandboxed.memory.segment import Segment, slot_of
+from cudal1_ci.sandboxed.runner import batches as batches_module
 from cudal1_ci.sandboxed.runner.batches import Batches
 from cudal1_ci.sandboxed.wire.tensors import OutputSlot
 
@@ -130,7 +138,135 @@ def test_a_call_ahead_of_a_batch_leaves_nothing_behind(batches):
     vars(batches.subject).update(train=True, run=run, inputs={3: [given]}, module=module)
     batches.arrange([3, 0])
     batches.arrange([1, 2])
-    batches.rehearse()
+    batches.rehearse(1)
     assert called == [(3, True)], "on inputs of the batch before"
     assert given.grad is None and weight.grad is None
     assert batches.timed == [] and batches.gathered is None
+
+
+# --- outputs that are committed as soon as they are returned ------------------------------------
+
+
+@pytest.fixture
+def committing():
+    """Three calls of one output, of two float32, that is written where nothing reads it."""
+    written = WrittenSegment.create(4096)
+    handed = CommittedSegment(os.dup(written.writer), written.num_bytes)
+    given = [torch.ones(2) * number for number in range(3)]
+    subject = SimpleNamespace(
+        train=False,
+        synchronize=lambda: None,
+        segments={COMMITTED: handed},
+        device=torch.device("cpu"),
+        inputs={number: [one] for number, one in enumerate(given)},
+        calls={number: ([one], {}) for number, one in enumerate(given)},
+        aliases=lambda tensor, number: [],
+        without_collections=contextlib.nullcontext,
+        read_own_state=lambda: None,
+        changed_settings=lambda: (),
+        attributes={},
+        module=None,
+    )
+    made = Batches(subject)
+    slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))
+    slots = [[replace(slot, offset=64 * number)] for number in range(3)]
+    made.lay_out(slots, step_bytes=64, num_regions=0, seeded=False, gathers_early=False, bounded=())
+    made.arrange([0, 1, 2])
+    yield made, written, slots
+    handed.close()
+    written.close()
+
+
+def test_an_output_is_written_and_dropped_before_the_next_call(committing):
+    batches, written, slots = committing
+    alive = []
+
+    def run(number):
+        assert all(one() is None for one in alive)
+        output = torch.tensor([number + 0.5, 7.0])
+        alive.append(weakref.ref(output))
+        return output
+
+    batches.subject.run = run
+    batches.batch(seed=0)
+    found = [written.tensor(slot).tolist() for (slot,) in slots]
+    assert found == [[0.5, 7.0], [1.5, 7.0], [2.5, 7.0]]
+    assert len(batches.timed) == 1, "the last one is kept"
+
+
+def test_an_output_that_is_written_again_is_wrong_where_all_are_held(committing):
+    batches, written, slots = committing
+    buffer = torch.zeros(2)
+    batches.subject.run = lambda number: buffer.fill_(number)
+    batches.batch(seed=0)
+    assert [written.tensor(slot)[0].item() for (slot,) in slots] == [0, 1, 2]
+    batches.batch(seed=0, keeps=True)
+    assert [written.tensor(slot)[0].item() for (slot,) in slots] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [torch.arange(4.0)[::2], torch.tensor([0.0, 2.0], dtype=torch.float64)],
+    ids=["strides", "dtype"],
+)
+def test_what_lies_otherwise_is_written_in_the_layout_of_its_place(committing, output):
+    batches, written, slots = committing
+    batches.subject.run = lambda number: output
+    batches.batch(seed=0)
+    assert written.tensor(slots[2][0]).tolist() == [0.0, 2.0]
+
+
+def test_a_committed_output_of_another_form_is_refused(committing):
+    batches = committing[0]
+    batches.subject.run = lambda number: torch.ones(3)
+    with pytest.raises(ValueError, match="shape"):
+        batches.batch(seed=0)
+
+
+def test_a_dropped_output_that_was_an_input_is_reported(committing, monkeypatch):
+    batches = committing[0]
+    monkeypatch.setattr(batches_module, "patched", lambda attributes: [])
+    batches.subject.run = lambda number: (
+        batches.subject.inputs[number][0] if number == 1 else (torch.ones(2))
+    )
+    batches.batch(seed=0)
+    assert batches.left().aliases == (0,)
+    batches.subject.run = lambda number: torch.ones(2)
+    batches.batch(seed=0)
+    assert batches.left().aliases == ()
+
+
+@pytest.mark.parametrize(("kind", "found"), [("calls", 1.0), ("fills", 0.0), ("message", 0.0)])
+def test_a_program_that_does_nothing_commits_where_that_is_measured(committing, kind, found):
+    batches, written, slots = committing
+    batches.exchange(0, kind)
+    assert written.tensor(slots[1][0]).tolist() == [found, found]
+
+
+def test_a_program_can_neither_map_nor_replace_what_it_committed(committing):
+    batches, written, _ = committing
+    handed = batches.committed
+    with pytest.raises(PermissionError):
+        mmap.mmap(handed.fd, 4096)
+    with pytest.raises(TypeError):
+        handed.tensor(slot_of(torch.ones(2)))
+    code = (
+        "import mmap, os, sys; fd = int(sys.argv[1]); print('ready', flush=True); input();"
+        "os.fchmod(fd, 0o600); it = os.open(f'/proc/self/fd/{fd}', os.O_RDWR);"
+        "held = mmap.mmap(it, 4096); os.fchmod(fd, 0o200); print('mapped', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(handed.fd)],
+        pass_fds=[handed.fd],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout.readline() == "ready\n"
+        assert written.is_out_of_reach(child.pid)
+        print(file=child.stdin, flush=True)
+        assert child.stdout.readline() == "mapped\n"
+        assert not written.is_out_of_reach(child.pid)
+        child.kill()
+    os.fchmod(handed.fd, 0o600)
+    assert not written.is_out_of_reach(os.getppid())

@@ -35,7 +35,11 @@ def test_a_faster_candidate_gets_more_calls_and_its_reference_bears_them(
     num_calls, shortest_us, most_calls, expected
 ):
     alone = 100 if num_calls == 100 else 10
-    case = SimpleNamespace(num_calls=alone, plan=SimpleNamespace(most_calls=most_calls))
+    case = SimpleNamespace(
+        num_calls=alone,
+        plan=SimpleNamespace(most_calls=most_calls),
+        accelerator=SimpleNamespace(kind="cuda"),
+    )
     assert more_calls(case, num_calls, shortest_us, CONFIG) == expected
 
 

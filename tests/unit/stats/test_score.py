@@ -223,3 +223,17 @@ def test_what_did_not_pass_scores_nothing():
     assert speedups.score(an_evaluation(a_candidate(problem), speedup=3.0)) == pytest.approx(
         3, 0.05
     )
+
+
+def test_an_interval_includes_how_far_the_control_strays():
+    """As two errors that do not depend on each other; equal code that is equal adds nothing."""
+    alone = msgspec.structs.replace(a_measurement(speedup=2.0), control=())
+    equal, apart = (
+        msgspec.structs.replace(alone, control=a_measurement(speedup=one).repetitions)
+        for one in (1.0, 1.5)
+    )
+    assert speedups.speedup(equal).low == pytest.approx(speedups.speedup(alone).low, rel=1e-3)
+    found = speedups.speedup(apart)
+    assert found.estimate == pytest.approx(2.0, rel=0.05)
+    assert found.low <= found.estimate / 1.45
+    assert found.high >= found.estimate * 1.45

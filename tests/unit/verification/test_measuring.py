@@ -186,3 +186,24 @@ def test_a_machine_is_too_busy_when_equal_code_strays_far(strays, is_noise):
     control = tuple(a_launch_of(stray) for stray in strays)
     found = Measurement(workload="w", repetitions=control, control=control, device=CPU)
     assert (repetitions.noise(found) is not None) == is_noise
+
+
+@pytest.mark.parametrize(
+    ("ratio", "stray", "is_noise"),
+    [
+        (1.3, 1.02, False),
+        (1.3, 1.4, True),
+        (0.7, 1.45, True),  # a loss is a claim too
+        (1.01, 1.2, False),  # nothing is claimed
+    ],
+)
+def test_no_claim_stands_beside_a_control_that_deviates_by_more(ratio, stray, is_noise):
+    found = Measurement(
+        workload="w",
+        repetitions=tuple(a_launch_of(ratio * step) for step in (1.0, 1.001, 0.999, 1.0, 1.0)),
+        control=tuple(a_launch_of(one) for one in (1.0, 1.0, stray)),
+        device=CPU,
+    )
+    said = repetitions.noise(found)
+    assert (said is not None) == is_noise
+    assert said is None or "more than" in said.findings[0].message
