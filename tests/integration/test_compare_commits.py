@@ -121,6 +121,7 @@ def repository(clock, tmp_path_factory):
 def test_a_slower_module_is_found_and_what_did_not_change_is_not_measured(repository, monkeypatch):
     for _ in attempts(5):
         code, report, said = compare(repository, "main", "--fail-on", "regression", "--fresh")
+        assert report, said
         found = {one["target"]["qualname"]: one["comparison"] for one in report["entries"]}
         if code == 1 and found["Different"]["rows"]:  # none where the machine was too busy
             break

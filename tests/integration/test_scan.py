@@ -143,7 +143,8 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
     )
 
 
-def test_a_spent_budget_is_exit_6_and_the_next_run_goes_on(checkout):
+def test_a_spent_budget_is_exit_6_and_the_next_run_goes_on(checkout, verifiers):
+    verifiers.close()  # one that is ready could answer within any budget
     root = checkout({"pkg/__init__.py": "", "pkg/slow.py": SLOW, "pyproject.toml": CONFIG})
     spent = run("scan", root, "--budget", "0.01s", "--json", "-", "-q")
     assert spent.code == 6, spent.stderr
