@@ -47,8 +47,8 @@ class Batches:
         """Return values of the calls of the last batch."""
         self.order: list[int] = []
         self.filled: list[int] = []
-        """Sets that hold what the verifier wrote for the batch before, or at first. Other sets
-        hold no valid values where small ones are written all at once."""
+        """Sets that hold what the verifier wrote for the last batch, or at first. Other sets hold
+        no valid values where small ones are written all at once."""
         self.regions: list[list[torch.Tensor]] = [[]]
         """The places of all outputs of a batch, one call after another."""
         self.shapes: list[list[torch.Size]] = []
@@ -118,7 +118,7 @@ class Batches:
         self.devices = [own if own.type == one else torch.device(one) for one in types]
         self.seeded = seeded
         self.num_settled = 0
-        self.order, self.kept = [], []
+        self.order, self.filled, self.kept = [], [], []
         return Done()
 
     def let_go(self, segments: Sequence[str]) -> Done:
@@ -128,8 +128,8 @@ class Batches:
 
     def arrange(self, sets: Sequence[int]) -> Done:
         """Set what `batch` will call, so that its own message stays small."""
-        self.filled = self.order or list(sets)
         self.order = list(sets)
+        self.filled = self.filled or self.order
         return Done()
 
     def stand_by(self, spin_s: float) -> Done:
@@ -142,6 +142,7 @@ class Batches:
         this process's measure of its own time, and `issue_us` of the time until the last call
         returned. Neither counts without the verifier's clock."""
         self.gathered = None
+        self.filled = self.order
         grads = torch.set_grad_enabled(self.subject.train)
         with self.subject.without_collections(), grads:
             start_s = time.perf_counter()

@@ -84,8 +84,6 @@ class Chains:
             self.chain(call_us)
         while ends and self.found_us and self.is_short() and self.num_chains < MOST_CHAINS:
             self.chain(call_us)
-        if ends and self.found_us:
-            self.repeat(self.new_round())  # the exchange is measured with the outputs of a batch
 
     def is_short(self) -> bool:
         """Return whether more steps are needed."""

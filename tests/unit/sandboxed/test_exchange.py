@@ -205,8 +205,8 @@ def test_a_call_is_built_from_its_specs():
     ],
 )
 def test_what_users_make_travels_without_its_tensors(made, expected):
-    data, tensors = pickle_call(made)
-    assert len(tensors) == 1
+    data, tensors, structure = pickle_call(made)
+    assert len(tensors) == 1 and structure == []
     assert unpickle(data, [0]) == expected
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from cudal1_ci.sandboxed.memory.accelerators import Cpu
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
 from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
 from tests.unit.sandboxed.messages import text
@@ -19,6 +20,7 @@ class Case(FakeCase):
     """With a state."""
 
     name = "rows"
+    accelerator = Cpu()
     state_slots = ({"key": "weight"},)
     state = ("weights",)
 
