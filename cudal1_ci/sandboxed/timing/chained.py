@@ -33,13 +33,13 @@ NUM_CHAINS, MOST_CHAINS = 2, 16
 """Chained batches of a repetition, and at most, where more steps are needed."""
 CONFIRMED = 3
 """Repetitions whose steps are looked at together."""
-FEWEST_STEPS = {"cpu": 16, "cuda": 64}
+FEWEST_STEPS, FEWEST_ON_GPU = 16, 64
 """Steps of each program without which nothing is said. On a GPU they vary more."""
 NUM_RESAMPLES, CONFIDENCE = 200, 0.975
 MOST_STEPS, CHAIN_US = 8, 10_000.0
 LEAST_GAIN = 0.1
 """Share of the reference's time that a candidate must save for its gain to be looked into."""
-KEPT_SHARE, SLACK_US = {"cpu": 0.5, "cuda": 0.25}, 3.0
+KEPT_SHARE, KEPT_ON_GPU, SLACK_US = 0.5, 0.25, 3.0
 """Of a gain at least this share, less the slack, must be there in chained calls too. After a
 message caches are colder, by more for a program with more code. On a GPU an honest softmax of 4 MB
 kept 13 of 47 us (one H200)."""
@@ -91,7 +91,7 @@ class Chains:
 
     @property
     def fewest_steps(self) -> int:
-        return FEWEST_STEPS[self.case.accelerator.kind]
+        return FEWEST_STEPS if self.case.accelerator.kind == "cpu" else FEWEST_ON_GPU
 
     def chain(self, call_us: float) -> None:
         """Run one chained batch in both lanes, and compare its outputs. Raises Rejected."""
@@ -203,11 +203,12 @@ class Chains:
         # Of what the call takes here: other work interrupts a long batch more often than a step.
         alone_us = quartile(theirs) - steps.exchange_us
         chained_us, most_us = difference_us(theirs, ours, self.rng)
-        kind = self.case.accelerator.kind
-        wanted_us = KEPT_SHARE[kind] * gain_us * min(1.0, alone_us / steps.reference_us)
+        is_on_cpu = self.case.accelerator.kind == "cpu"
+        share = KEPT_SHARE if is_on_cpu else KEPT_ON_GPU
+        wanted_us = share * gain_us * min(1.0, alone_us / steps.reference_us)
         if most_us >= wanted_us - SLACK_US:
             return None
-        if kind != "cpu":
+        if not is_on_cpu:
             most_alone_us = ALONE_FACTOR * steps.candidate_us + ALONE_US
             if quartile(ours) - steps.exchange_us <= most_alone_us:
                 return None
