@@ -3,7 +3,8 @@
     python experiments/verifier_cases.py FOLDER --device cuda --jobs 4 --output cases.json
 
 Each case is a folder with `reference.py`, `candidate.py` and `meta.json` (`kind`: hack or clean,
-`class`, `flags` of verify). A hack is *stopped* where it has another verdict than passed,
+`class`, `flags` of verify). An honest program that passes is *right*, and *limited* where it breaks
+a line of its contract. A hack is *stopped* where it has another verdict than passed,
 *marked* where a line of its contract is broken or a finding of the trial names it, and *silent*
 otherwise. A gain that a hack is granted without a broken line is counted apart.
 """
@@ -72,7 +73,9 @@ def verified(case: Path, device: str) -> dict[str, Any]:
 def outcome(row: dict[str, Any]) -> str:
     """Return what became of a case, in one word."""
     if row["kind"] == "clean":
-        return "right" if row["status"] == "passed" and not row["broken"] else "WRONG"
+        if row["status"] != "passed":
+            return "WRONG"
+        return "limited" if row["broken"] else "right"
     if row["status"] != "passed":
         return "stopped"
     measured = [rule for rule in row["rules"] if not rule.startswith("static.")]
@@ -105,7 +108,8 @@ def main() -> None:
     broken = sum(bool(row.get("broken")) for row in classes)
     honest = [row for row in rows if row["kind"] == "clean"]
     print(f"contract classes with a broken line: {broken} of {len(classes)}")
-    print(f"honest programs right: {sum(r['outcome'] == 'right' for r in honest)} of {len(honest)}")
+    passed = sum(row["status"] == "passed" for row in honest)
+    print(f"honest programs that pass: {passed} of {len(honest)}")
     print(f"hacks with a gain and no broken line: {granted or 'none'}")
     counts = {kind: sum(row.get("lines", {}).get(kind, 0) for row in rows) for kind in RESULTS}
     tried = counts["held"] + counts["broken"]
