@@ -18,8 +18,11 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from cudal1_ci.records import Candidate, Evaluation, Problem, Program, TextProgram
+from cudal1_ci.records import Candidate, Evaluation, Phase, Problem, Program, TextProgram
 from cudal1_ci.verification import Session
+from cudal1_ci.verification.config import TrialConfig
+from cudal1_ci.verification.session import SAME
+from cudal1_ci.verification.static_rules import screen as read_text
 from tests.fakes import a_measurement
 
 TOLD = "TESTS_TOLD_SPEEDUPS"
@@ -27,27 +30,37 @@ TOLD = "TESTS_TOLD_SPEEDUPS"
 USUAL = 3.0
 
 
-def evaluate(session: Session, problem: Problem, candidate: Candidate) -> Evaluation:
-    """Do what `Session.evaluate` does, but for the times."""
+def evaluated(
+    session: Session,
+    problem: Problem,
+    candidate: Candidate,
+    config: TrialConfig,
+    phase: Phase | None,
+    *,
+    times: bool = True,
+    may_recall: bool = False,
+) -> Evaluation:
+    """Do what a screening, an evaluation and a confirmation do, but for the times."""
     started_s = time.monotonic()
-    verdict = session.examine(problem, candidate)
+    seen = read_text(candidate.program, problem.reference)
+    keeps = session.config.keeps and times
+    verdict = session._judged(problem, candidate, seen, keeps=keeps, may_recall=may_recall)
+    findings = (*verdict.findings, *seen, *(() if times else (SAME,)))
     device = session.device()
-    passed = verdict.status == "passed"
+    is_timed = verdict.status == "passed" and times
+    speedup, launches = told_of(candidate.program), config.num_launches or 5
     measured = [
-        a_measurement(told_of(candidate.program), workload.name, num_launches=launches_of(session))
-        for workload in (problem.workloads if passed else ())
+        a_measurement(speedup, workload.name, num_launches=launches)
+        for workload in (problem.workloads if is_timed else ())
     ]
     return Evaluation(
         candidate=candidate,
-        verdict=verdict,
+        verdict=msgspec.structs.replace(verdict, findings=findings),
         measurements=tuple(msgspec.structs.replace(one, device=device) for one in measured),
         device=device,
         elapsed_s=time.monotonic() - started_s,
+        phase=phase,
     )
-
-
-def launches_of(session: Session) -> int:
-    return session.config.num_launches or 5
 
 
 def told_of(program: Program) -> float:
@@ -64,7 +77,7 @@ def told_of(program: Program) -> float:
 @contextmanager
 def told_times() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "evaluate", evaluate)
+        patch.setattr(Session, "_evaluated", evaluated)
         yield
 
 

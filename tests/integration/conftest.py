@@ -62,7 +62,7 @@ def command(*words: object) -> list[str]:
 
 
 def program() -> str:
-    return "tests.told" if Session.evaluate is told.evaluate else "cudal1_ci"
+    return "tests.told" if Session._evaluated is told.evaluated else "cudal1_ci"
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -93,7 +93,7 @@ def clock(request: pytest.FixtureRequest, verifiers: Verifiers) -> Iterator[str]
 def attempts(most: int = 10) -> Iterator[int]:
     """Tries of what a busy machine cannot prove, farther and farther apart: it is busy for minutes,
     not for a moment."""
-    is_told = Session.evaluate is told.evaluate
+    is_told = Session._evaluated is told.evaluated
     for number in range(1 if is_told else most):
         time.sleep(min(2.0 * number, 10.0))
         yield number

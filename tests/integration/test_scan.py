@@ -26,6 +26,7 @@ class Diagonal(nn.Module):
         self.scale = nn.Parameter(torch.randn(dim))
 
     def forward(self, x):
+        x = x.nan_to_num()  # in a product with zeros, a NaN would spread over its row
         # The author's comment stays.
         return x @ torch.diag(self.scale)
 '''
