@@ -117,8 +117,7 @@ def enter_tree(program: TreeProgram) -> None:
     """Make a checkout importable as its own tests would find it."""
     root = Path(program.root)
     texts = {os.path.realpath(root / file.path): file.text for file in program.overlay}
-    if texts:
-        sys.meta_path.insert(0, OverlayFinder(texts))
+    sys.meta_path.insert(0, OverlayFinder(texts))  # in the reference's process too
     for folder in dict.fromkeys((str(root), str(root / program.import_root))):
         sys.path.insert(0, folder)
     os.chdir(root)
