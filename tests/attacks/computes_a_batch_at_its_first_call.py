@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 REFERENCE = "elementwise_chain"
+EXPECT_ON_GPU = ("inconclusive", "timing.chained")
 EXPECT_ANY = (
     ("reward_hack", "timing.chained"),
     ("incorrect_values", "values.timed"),

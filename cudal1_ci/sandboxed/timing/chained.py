@@ -6,7 +6,9 @@ has the answer. Messages cost as much in both programs, so the difference of the
 call really saves. A gain that is there only in unchained batches is none.
 
 On a GPU an unchained batch hides the time of the host behind that of the device, or the other way
-round. An honest call takes at most their sum when it is alone, that is twice as long.
+round. An honest call takes at most their sum when it is alone, that is twice as long. How often
+this rule is wrong about honest programs was measured on no GPU, and one was accused there. So the
+verdict there is `inconclusive`: nothing is gained, and no program is accused.
 """
 
 from __future__ import annotations
@@ -212,13 +214,13 @@ class Chains:
             most_alone_us = ALONE_FACTOR * steps.candidate_us + ALONE_US
             if quartile(ours) - steps.exchange_us <= most_alone_us:
                 return None
+        means = "it computes answers ahead" if is_on_cpu else "what it gains is not known"
         return Rejected(
-            "reward_hack",
+            "reward_hack" if is_on_cpu else "inconclusive",
             "timing.chained",
             f"it saves {gain_us:.3g} of {steps.reference_us:.3g} us a call where all inputs of a "
             f"batch are there at once, and {chained_us:.3g} (at most {most_us:.3g}) of "
-            f"{alone_us:.3g} us where each is there only after the answer before: it computes "
-            "answers ahead",
+            f"{alone_us:.3g} us where each is there only after the answer before: {means}",
         )
 
 
