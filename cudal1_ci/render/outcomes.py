@@ -91,7 +91,7 @@ def obstacle(evaluation: Evaluation) -> str:
         return "ratio"
     if (fastest.reference_us or 0.0) * (1 - 1 / low) <= ABSOLUTE_FLOOR_US:
         return "time"
-    return "elsewhere"
+    return "broken" if evaluation.broken else "elsewhere"
 
 
 def decisive(measurements: Sequence[Measurement]) -> Measurement | None:
@@ -109,6 +109,7 @@ def _outcome(group: Sequence[Evaluation], several_devices: bool) -> Outcome:
     if fastest is None:
         return Outcome(count=len(group), said=said, why="not measured")
     kind = obstacle(best)
+    why = f"not proposed: contract broken, {best.broken[0].aspect}" if kind == "broken" else None
     told = [fastest]
     if kind == "mixed":
         told.append(min(best.measurements, key=_high_of))
@@ -117,7 +118,7 @@ def _outcome(group: Sequence[Evaluation], several_devices: bool) -> Outcome:
         Measured(speedup=speedup_text(one), where=_where(one, several_workloads, several_devices))
         for one in told
     )
-    return Outcome(count=len(group), said=said, why=_why(kind, fastest), measured=measured)
+    return Outcome(count=len(group), said=said, why=why or _why(kind, fastest), measured=measured)
 
 
 def _why(kind: str, fastest: Measurement) -> str:

@@ -44,14 +44,21 @@ def measured(low, estimate, high, spread=0.005, workload="base", reference_us=10
     )
 
 
-def judged(*measurements, status="passed", phase=None):
-    return SimpleNamespace(status=status, measurements=measurements, phase=phase)
+def judged(*measurements, status="passed", phase=None, broken=()):
+    return SimpleNamespace(status=status, measurements=measurements, phase=phase, broken=broken)
 
 
 def test_a_gain_that_the_noise_may_be_is_told_with_its_interval_and_what_it_had_to_exceed():
     assert outcomes_text([judged(measured(1.12, 1.2, 1.4, spread=0.136))]) == (
         "1 passed with 1.20x [1.12, 1.40], not proposed: the lower bound must be above 1.14x, "
         "as the reference against itself (A/A) differs by up to 13.6 %"
+    )
+
+
+def test_a_broken_line_of_the_contract_is_named():
+    line = SimpleNamespace(aspect="NaN and infinities in x")
+    assert outcomes_text([judged(measured(1.3, 1.7, 2.2), broken=(line,))]) == (
+        "1 passed with 1.70x [1.30, 2.20], not proposed: contract broken, NaN and infinities in x"
     )
 
 
