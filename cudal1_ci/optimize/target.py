@@ -163,7 +163,6 @@ class TargetSearch:
         if optimizer is not None:
             self.ask_the_model(optimizer)
         self.confirm_best()
-        self.examine_winners()
         return None, hint
 
     def rounds(self, candidates: list[Candidate]) -> None:
@@ -279,13 +278,16 @@ class TargetSearch:
 
     def confirm_best(self) -> None:
         """Measure the best screened candidates in fresh processes, for only these are shown as
-        faster."""
+        faster, and examine their contract. Where a line is broken, the next ones have their turn.
+        """
         context, workloads = self.context, self.problem.workloads
         for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
+            if number >= NUM_CONFIRMED:
+                self.examine_winners()
             has_gain = speedups.best(self.evaluations, workloads) is not None
             most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
             if number >= most or context.is_over():
-                return
+                break
             screened = self.evaluations[index]
             context.progress.candidate_started(self.target, screened.candidate)
             evaluation = context.session.confirm(self.problem, screened.candidate)
@@ -293,6 +295,7 @@ class TargetSearch:
             self.evaluations[index] = evaluation
             self.own[:] = [evaluation if one is screened else one for one in self.own]
             context.progress.candidate_judged(self.target, evaluation, False)
+        self.examine_winners()
 
     def found(self, evaluation: Evaluation) -> None:
         """Keep an evaluation of this run."""

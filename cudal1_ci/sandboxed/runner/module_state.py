@@ -71,7 +71,7 @@ def plain_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
-def told_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def state_dict_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the tensors of `state_dict`. Other extra state is left out."""
     state = module.state_dict(keep_vars=True)
     return {key: t for key, t in state.items() if isinstance(t, torch.Tensor)}
@@ -79,8 +79,8 @@ def told_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def is_plain(module: torch.nn.Module) -> bool:
     """Return whether its `state_dict` is only parameters and buffers."""
-    told, plain = told_state(module), plain_state(module)
-    return list(told) == list(plain) and all(told[key] is plain[key] for key in told)
+    state, plain = state_dict_of(module), plain_state(module)
+    return list(state) == list(plain) and all(state[key] is plain[key] for key in state)
 
 
 def in_parts(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -67,7 +67,7 @@ class Subject:
         """When the collector runs, where a call has set that."""
         self.inexact: list[str] = []
         """What of the state had a type of the program's own when it was loaded."""
-        self.told: dict[str, torch.Tensor] | None = None
+        self.own_state: dict[str, torch.Tensor] | None = None
         """The state as the program's own `state_dict` returned it inside of the clock."""
         self.segments: dict[str, Segment | CommittedSegment | DeviceSegment] = {}
         self.outgrown: dict[str, list[Segment | CommittedSegment | DeviceSegment]] = {}
@@ -227,18 +227,19 @@ class Subject:
             raise InexactType("; ".join(new))
         if self.is_plain:
             return module_state.in_parts(module_state.plain_state(self.module))
-        told = module_state.told_state(self.module) if self.told is None else self.told
-        return module_state.in_parts(told)
+        if self.own_state is not None:
+            return module_state.in_parts(self.own_state)
+        return module_state.in_parts(module_state.state_dict_of(self.module))
 
     def read_own_state(self) -> None:
         """Read a state that only the program's own `state_dict` returns, inside of the clock."""
-        self.told = None
+        self.own_state = None
         if self.module is not None and not self.is_plain:
-            told = module_state.told_state(self.module)
-            for key, tensor in told.items():
+            state = module_state.state_dict_of(self.module)
+            for key, tensor in state.items():
                 if (said := inexact_tensor(tensor)) and f"`{key}` is {said}" not in self.inexact:
                     raise InexactType(f"`{key}` of the state_dict is {said}")
-            self.told = told
+            self.own_state = state
 
     @contextlib.contextmanager
     def without_collections(self) -> Iterator[None]:

@@ -8,8 +8,9 @@ subtracted. It is measured on the trusted reference by copying the same outputs 
 that a candidate postpones until its outputs are requested counts as its own time. The runner's own
 claim of its time is only compared.
 
-timed_rounds.py defines a round, and why nothing can be done ahead of it.
-Not covered: a candidate that finds all inputs of a batch in its memory may compute them together.
+timed_rounds.py defines a round, and why nothing can be done ahead of it. All inputs of a batch are
+in a runner's memory, so some batches are chained (chained.py): there each input comes after the
+answer before it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from ..wire.verifier import Clock, Times
 from .chained import Chains
 from .new_inputs import Stock
 from .reuse_runners import Kept
+from .round_times import is_plain, is_steady, reconcile, times
 from .runner_groups import Crews, most_crews
 from .secret_rounds import SecretRounds
 from .strided_copy import copying_us
@@ -61,14 +63,6 @@ from .timed_rounds import (
     warm_up,
 )
 
-RECONCILIATION = {"cpu": (0.10, 500.0), "cuda": (0.02, 200.0)}
-"""A fraction of the claim, and microseconds."""
-RECONCILIATION_COST = 1.5
-"""How far the verifier's time may exceed a claim and the cost of the exchange before the two
-contradict each other. They must do so in every round of a repetition, because on a busy CPU a
-batch is sometimes preempted for milliseconds. This names cheats and does not bound them: the
-verifier's time counts in any case. The factor leaves room for the cost of copying outputs of any
-size, which the reference shows."""
 GATHER_US = 4.0
 """More than a runner takes to check one output. Where the device works longer than that after
 the last call returned, the check happens during that work."""
@@ -83,9 +77,6 @@ MOST_TIMES = 8.0
 """Most multiple of calls, since the reference takes as many times as long."""
 MORE_ROUNDS = 4
 """Most multiple of rounds, where batches are too short or rounds disagree."""
-OF_MEDIAN = 1.2533 * 1.4826
-"""Standard error of the median of many normal values, as a multiple of their median distance
-from it, over the root of their number."""
 EARLY_ROUNDS = 3
 """After one of the first rounds, drawn at random, gradients of parameters and the state are
 compared,"""
@@ -291,6 +282,77 @@ def alone(
     return alone(case, crews, limits, config, rng, generator)
 
 
+@dataclass
+class Rounds:
+    """Hold what the rounds of a repetition share."""
+
+    case: Case
+    lanes: dict[str, Lane]
+    room: Room
+    stock: Stock
+    rng: random.Random
+    limits: Limits
+    tolerances: list[Tolerance]
+    num_calls: int
+    shortest_us: float
+    """Length of the shortest batch of the warm-up."""
+    cost_us: float
+    """What the exchange around a batch takes."""
+
+    @property
+    def reference(self) -> Lane:
+        return self.lanes["reference"]
+
+    @property
+    def candidate(self) -> Lane:
+        """The candidate, or the reference where the control alone is timed."""
+        return self.lanes.get("candidate", self.reference)
+
+    @property
+    def both(self) -> tuple[Lane, Lane]:
+        return self.reference, self.candidate
+
+    def new(self, last: Round | None = None) -> Round:
+        """Draw a round, or one that is nearly the last one."""
+        return new_round(self.case, self.room, self.stock, self.rng, last=last)
+
+    def repeat(self, one: Round, keeps: bool = False) -> None:
+        """Play a round that does not count."""
+        play(self.case, self.both, one, self.rng, self.limits, counts=False, keeps=keeps)
+
+    def nearby(self, one: Round) -> Nearby:
+        """Return what repeats a round on inputs that differ by rounding."""
+        return Nearby(self.case, self.both, self.stock, self.rng, self.limits, one)
+
+    def check_again(self, one: Round) -> None:
+        """Play a round that does not count, and compare its outputs. Raises Rejected."""
+        self.repeat(one)
+        check_outputs(*self.both, self.tolerances, self.nearby(one))
+
+    def check(self, one: Round) -> Nearby:
+        """Check what calls returned and left. Return the means to check it further. Raises
+        Rejected."""
+        nearby = self.nearby(one)
+        check_outputs(*self.both, self.tolerances, nearby)
+        check_inputs(self.case, *self.both, nearby.one)
+        check_left(*self.both, self.limits)
+        return nearby
+
+    def play_close(self, last: Round) -> None:
+        """Play and check a round that is nearly the last one. Raises Rejected."""
+        one = self.new(last)
+        self.repeat(one, keeps=True)
+        self.check(one)
+
+    def measure_exchange(self) -> None:
+        """Measure the exchange again. Other work can only have added to its cost before."""
+        one = self.new()
+        # With inputs and outputs of the same batch.
+        play(self.case, [self.reference], one, self.rng, self.limits, counts=False)
+        cost_us = exchange_cost_us(self.case, self.reference, one, self.limits)
+        self.cost_us = min(self.cost_us, cost_us)
+
+
 def timed(
     case: Case,
     runners: dict[str, RunnerHandle],
@@ -302,6 +364,26 @@ def timed(
     num_calls: int,
 ) -> Timed:
     """Run the rounds of a repetition."""
+    opened_s = time.monotonic()
+    rounds = open_rounds(case, runners, answer_slots, limits, config, rng, generator, num_calls)
+    started_s = time.monotonic()
+    contradiction = run_rounds(rounds, config, started_s)
+    found_us = times(rounds.lanes, rounds.cost_us, rounds.num_calls)
+    phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
+    return Timed(found_us, rounds.num_calls, contradiction, phases_s)
+
+
+def open_rounds(
+    case: Case,
+    runners: dict[str, RunnerHandle],
+    answer_slots: Sequence[OutputSlot],
+    limits: Limits,
+    config: ClockConfig,
+    rng: random.Random,
+    generator: torch.Generator,
+    num_calls: int,
+) -> Rounds:
+    """Open the lanes and warm them up, again with more calls where a batch is too short."""
     reference_slots = reference_slots_of(case)
     layouts = {
         "reference": reference_slots,
@@ -310,139 +392,105 @@ def timed(
     }
     tolerances = timed_tolerances(case, len(reference_slots))
     assert case.plan is not None
-    opened_s = time.monotonic()
     for is_last in (False, True):
         base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
         stock = Stock(case.source, base, rng, generator)
         room = room_of(case, base * case.plan.num_places)
-        opened = open_lanes(case, runners, room, base, layouts, limits)
-        lanes = list(opened.values())
-        reference = opened["reference"]
-        candidate = opened.get("candidate", reference)
-        first = new_round(case, room, stock, rng)
-        shortest_us = warm_up(case, lanes, first, limits, config.cores)
-        nearby = Nearby(case, [reference, candidate], stock, rng, limits, first)
-        check_outputs(reference, candidate, tolerances, nearby)
-        del nearby
-        cost_us = exchange_cost_us(case, reference, first, limits)
+        lanes = open_lanes(case, runners, room, base, layouts, limits)
+        rounds = Rounds(case, lanes, room, stock, rng, limits, tolerances, num_calls, 0.0, 0.0)
+        first = rounds.new()
+        rounds.shortest_us = warm_up(case, list(lanes.values()), first, limits, config.cores)
+        check_outputs(*rounds.both, tolerances, rounds.nearby(first))
+        rounds.cost_us = exchange_cost_us(case, rounds.reference, first, limits)
         del first  # a round holds as much as the inputs of a runner
-        more = more_calls(case, num_calls, shortest_us - cost_us, config)
+        more = more_calls(case, num_calls, rounds.shortest_us - rounds.cost_us, config)
         if is_last or more == num_calls:
             break
         num_calls = more
-    num_rounds = most_rounds = config.num_rounds
-    if case.accelerator.kind != "cpu":
-        short_by = wanted_us(config) / max(shortest_us - cost_us, 1.0)
-        num_rounds = math.ceil(num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
-        most_rounds = num_rounds if config.most_error is None else most_rounds * MORE_ROUNDS
-        for lane in lanes:
-            lane.rehearses = int(short_by > 1)
+    return rounds
+
+
+def numbers_of_rounds(rounds: Rounds, config: ClockConfig) -> tuple[int, int]:
+    """Return the usual and the largest number of rounds. On a GPU there are more where batches are
+    too short, and a call comes before each."""
+    if rounds.case.accelerator.kind == "cpu":
+        return config.num_rounds, config.num_rounds
+    short_by = wanted_us(config) / max(rounds.shortest_us - rounds.cost_us, 1.0)
+    for lane in rounds.lanes.values():
+        lane.rehearses = int(short_by > 1)
+    usual = math.ceil(config.num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
+    return usual, usual if config.most_error is None else config.num_rounds * MORE_ROUNDS
+
+
+def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejected | None:
+    """Run rounds until they suffice, with secret and chained ones between them. Return the verdict
+    on times that contradict each other. Raises Rejected."""
+    case, rng, limits = rounds.case, rounds.rng, rounds.limits
+    reference, candidate = rounds.both
+    num_rounds, most_rounds = numbers_of_rounds(rounds, config)
     checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
-
-    def repeat(one: Round) -> None:
-        play(case, [reference, candidate], one, rng, limits, counts=False)
-
-    def nearby_to(one: Round) -> Nearby:
-        return Nearby(case, [reference, candidate], stock, rng, limits, one)
-
-    def check_again(one: Round) -> None:
-        repeat(one)
-        check_outputs(reference, candidate, tolerances, nearby_to(one))
-
-    both = (case, reference, candidate)
     secret = SecretRounds(
-        *both, room, stock, rng, limits, tolerances, repeat, nearby_to, config.num_rounds
-    )
-    chains = Chains(
-        *both,
+        case,
+        reference,
+        candidate,
+        rounds.room,
+        rounds.stock,
         rng,
         limits,
-        tolerances,
-        lambda: new_round(case, room, stock, rng),
-        repeat,
-        check_again,
+        rounds.tolerances,
+        rounds.repeat,
+        rounds.nearby,
         config.num_rounds,
     )
-    started_s = time.monotonic()
+    chains = Chains(
+        case,
+        reference,
+        candidate,
+        rng,
+        limits,
+        rounds.tolerances,
+        rounds.new,
+        rounds.repeat,
+        rounds.check_again,
+        config.num_rounds,
+    )
     case.counts = True
     for number in range(most_rounds):
-        one = new_round(case, room, stock, rng)
-        play(case, lanes, one, rng, limits, counts=True)
-        nearby = check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
+        one = rounds.new()
+        play(case, list(rounds.lanes.values()), one, rng, limits, counts=True)
+        nearby = rounds.check(one)
         is_late = number >= 2 and time.monotonic() - started_s > config.repetition_s
-        is_enough = number + 1 >= num_rounds and is_steady(opened, cost_us, config)
+        is_enough = number + 1 >= num_rounds and is_steady(rounds.lanes, rounds.cost_us, config)
         is_most = number + 1 == most_rounds
-        ends = is_late or is_enough or is_most or is_plain(opened, cost_us, config)
+        ends = is_late or is_enough or is_most or is_plain(rounds.lanes, rounds.cost_us, config)
         if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
             check_aftermath(case, reference, candidate, limits, nearby)
-        if ends or number == close or (number > close and rng.random() < CLOSE_SHARE):
-            one = new_round(case, room, stock, rng, last=nearby.one)
-            play(case, [reference, candidate], one, rng, limits, counts=False, keeps=True)
-            check_round(case, reference, candidate, one, stock, rng, tolerances, limits)
+        last = nearby.one
         del one, nearby
+        if ends or number == close or (number > close and rng.random() < CLOSE_SHARE):
+            rounds.play_close(last)
+        del last
         if candidate is not reference:
             secret.after(number, ends)
             chains.after(number, ends)
         if ends:
             break
-    # Other work at the time of the check before the rounds can only have added to the cost.
-    # It is measured with inputs and outputs of the same batch.
-    last = new_round(case, room, stock, rng)
-    play(case, [reference], last, rng, limits, counts=False)
-    cost_us = min(cost_us, exchange_cost_us(case, reference, last, limits))
-    del last
-    trusted = [lane for name, lane in opened.items() if name != "candidate"]
-    alone_us = copying_us(case.accelerator, candidate.slots[0], num_calls)
-    found_us = times(opened, cost_us, num_calls)
-    contradiction = reconcile(case, trusted, candidate, cost_us, alone_us)
-    if candidate is not reference and contradiction is None:
-        medians = [statistics.median(found_us[name]) for name in ("reference", "candidate")]
-        contradiction = chains.contradiction(*medians)
-    phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
-    return Timed(found_us, num_calls, contradiction, phases_s)
+    rounds.measure_exchange()
+    return contradiction_of(rounds, chains)
 
 
-def is_plain(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
-    """Return whether more rounds would add nothing: the candidate is far from the reference in
-    each, and the control is not."""
-    if "candidate" not in lanes or len(lanes["reference"].spans_us) < (
-        config.fewest_rounds or math.inf
-    ):
-        return False
-    logs = logs_of(lanes, cost_us)
-    ratios, most = logs["candidate"], config.plain_effect
-    is_far = min(ratios) > most or max(ratios) < -most
-    return is_far and ("control" not in lanes or max(map(abs, logs["control"])) < most)
-
-
-def is_steady(lanes: dict[str, Lane], cost_us: float, config: ClockConfig) -> bool:
-    """Return whether the rounds' spread is small enough to give the candidate's speed and the
-    control's deviation. Only the spread decides, so that the result has no influence on the
-    number of rounds."""
-    if config.most_error is None:
-        return True
-    return all(error(logs) <= config.most_error for logs in logs_of(lanes, cost_us).values())
-
-
-def error(logs: Sequence[float]) -> float:
-    """Return the standard error of the median. (That of the package `stats` is corrected for few
-    values; this package imports none of the others.)"""
-    middle = statistics.median(logs)
-    distance = statistics.median(abs(one - middle) for one in logs)
-    return OF_MEDIAN * distance / math.sqrt(len(logs))
-
-
-def logs_of(lanes: dict[str, Lane], cost_us: float) -> dict[str, list[float]]:
-    """Return the logarithms of the rounds' ratios of each lane to the reference."""
-    found = times(lanes, cost_us, 1)
-    return {
-        name: [
-            math.log(ours / theirs)
-            for ours, theirs in zip(found["reference"], found[name], strict=True)
-        ]
-        for name in lanes
-        if name != "reference"
-    }
+def contradiction_of(rounds: Rounds, chains: Chains) -> Rejected | None:
+    """Return the verdict where the runner's claim, or chained batches, contradict the times of
+    rounds. Raises Rejected."""
+    reference, candidate = rounds.both
+    trusted = [lane for name, lane in rounds.lanes.items() if name != "candidate"]
+    alone_us = copying_us(rounds.case.accelerator, candidate.slots[0], rounds.num_calls)
+    found = reconcile(rounds.case, trusted, candidate, rounds.cost_us, alone_us)
+    if candidate is reference or found is not None:
+        return found
+    found_us = times(rounds.lanes, rounds.cost_us, rounds.num_calls)
+    medians = (statistics.median(found_us[name]) for name in ("reference", "candidate"))
+    return chains.contradiction(*medians)
 
 
 def play(
@@ -500,25 +548,6 @@ class Nearby:
         play(self.case, self.lanes, self.one, self.rng, self.limits, counts=False)
 
 
-def check_round(
-    case: Case,
-    reference: Lane,
-    candidate: Lane,
-    one: Round,
-    stock: Stock,
-    rng: random.Random,
-    tolerances: list[Tolerance],
-    limits: Limits,
-) -> Nearby:
-    """Check what calls returned and left. Return the means to check it further. Raises
-    Rejected."""
-    nearby = Nearby(case, [reference, candidate], stock, rng, limits, one)
-    check_outputs(reference, candidate, tolerances, nearby)
-    check_inputs(case, reference, candidate, nearby.one)
-    check_left(reference, candidate, limits)
-    return nearby
-
-
 def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConfig) -> int:
     """Return more calls in a batch for a candidate whose batch would be too short to time."""
     if shortest_us >= wanted_us(config):
@@ -543,16 +572,6 @@ def most_near(case: Case) -> int:
 def wanted_us(config: ClockConfig) -> float:
     """Return the wanted length of the shortest batch of a repetition."""
     return config.batch_us * SHORTEST_SHARE
-
-
-def times(lanes: dict[str, Lane], cost_us: float, num_calls: int) -> dict[str, tuple[float, ...]]:
-    """Return microseconds a call, by the verifier's clock less the exchange."""
-    # A call cannot take less than nothing. Where the exchange is the whole span, the reference's
-    # claim would be noise, and the floor keeps ratios finite.
-    return {
-        name: tuple(max(span - cost_us, span * 0.02) / num_calls for span in lane.spans_us)
-        for name, lane in lanes.items()
-    }
 
 
 def reference_slots_of(case: Case) -> Sequence[OutputSlot]:
@@ -639,36 +658,3 @@ def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> floa
     if not lane.commits:
         return typical["calls"]
     return typical["message"] + max(typical["calls"] - typical["fills"], 0.0)
-
-
-def reconcile(
-    case: Case, trusted: Sequence[Lane], lane: Lane, cost_us: float, alone_us: float
-) -> Rejected | None:
-    """Compare the verifier's time with the runner's claim. Return the verdict where the two
-    contradict each other.
-
-    The trusted reference shows how far the two may differ in this repetition, as it copies outputs
-    of the same size on the same busy machine. The other runner may take `alone_us` more if it
-    copies each output separately.
-    """
-    apart_us = [
-        span - claim
-        for one in trusted
-        for span, claim in zip(one.spans_us, one.claims_us, strict=True)
-    ]
-    relative, absolute_us = RECONCILIATION[case.accelerator.kind]
-    allowed_us = RECONCILIATION_COST * max(cost_us, *apart_us) + alone_us
-    over = [
-        span - allowed_us - claim * (1 + relative)
-        for span, claim in zip(lane.spans_us, lane.claims_us, strict=True)
-    ]
-    if min(over) <= absolute_us:
-        return None
-    span_us = statistics.median(lane.spans_us) - cost_us
-    return Rejected(
-        "reward_hack",
-        "timing.reconciliation",
-        f"it claims {statistics.median(lane.claims_us):.0f} us for a batch that took "
-        f"{span_us:.0f} us until its outputs were there: work is put off until after its own clock "
-        "stopped",
-    )

@@ -8,15 +8,15 @@ import pytest
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.records import TreeProgram
 from tests.fakes import FakeProposer, FakeSession, a_problem
-from tests.unit.optimize.test_pipeline import Setting
+from tests.unit.optimize.test_pipeline import Screening, Setting
 
 TREE = TreeProgram(root=".", import_root=".", import_path="m:Block", digest="d")
 ANSWERS = {"slow": ("passed", 1.5), "fast": ("passed", 3.0), "wrong": ("incorrect_values", 9.0)}
 
 
-def reviewed(path, session):
+def reviewed(path, session, sources=tuple(ANSWERS)):
     problem = msgspec.structs.replace(a_problem(), reference=TREE)
-    setting = Setting(path, session, FakeProposer(list(ANSWERS)), problems=(problem,))
+    setting = Setting(path, session, FakeProposer(list(sources)), problems=(problem,))
     (entry,) = setting.review().entries
     return entry
 
@@ -49,6 +49,15 @@ def test_nothing_is_proposed_where_all_break_a_line(tmp_path):
     entry = reviewed(tmp_path, session)
     assert entry.best is None
     assert entry.skipped is None
+
+
+def test_others_are_confirmed_where_the_first_two_break_a_line(tmp_path):
+    screened = {"a": 3.0, "b": 2.5, "c": 2.0, "d": 1.8}
+    session = Screening(screened, screened)
+    session.breaking = ["a", "b"]
+    entry = reviewed(tmp_path, session, screened)
+    assert session.was_confirmed == ["a", "b", "c"]
+    assert best_source(entry) == "c"
 
 
 def test_a_second_run_knows_the_contract(tmp_path):

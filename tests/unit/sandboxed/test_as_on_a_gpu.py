@@ -13,7 +13,7 @@ import torch
 
 from cudal1_ci.sandboxed.forkserver.handles import RunnerHandle
 from cudal1_ci.sandboxed.memory.accelerators import Cpu
-from cudal1_ci.sandboxed.timing import chained, clock, timed_checks, timed_rounds
+from cudal1_ci.sandboxed.timing import chained, clock, round_times, timed_checks, timed_rounds
 from cudal1_ci.sandboxed.timing import reuse_runners as kept_module
 from cudal1_ci.sandboxed.timing.clock import ClockConfig, launch, timed_slots
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
@@ -67,7 +67,7 @@ class Elsewhere(Cpu):
 def timed(template, monkeypatch):
     """What a launch says of a text that was examined, by processes that are kept. Its times
     accuse no program: a batch of eight calls is short beside an exchange on a busy processor."""
-    monkeypatch.setitem(clock.RECONCILIATION, Elsewhere.kind, (1.0, 1e6))
+    monkeypatch.setitem(round_times.RECONCILIATION, Elsewhere.kind, (1.0, 1e6))
     monkeypatch.setattr(chained, "SLACK_US", 1e6)
     monkeypatch.setitem(kept_module.MOST_CASES, Elsewhere.kind, 1)
     kept = Kept(template)

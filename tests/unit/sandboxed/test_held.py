@@ -11,8 +11,8 @@ from cudal1_ci.sandboxed.runner.module_state import (
     is_plain,
     parameters_of,
     plain_state,
+    state_dict_of,
     tensors_of,
-    told_state,
 )
 
 
@@ -67,7 +67,7 @@ def test_a_module_that_says_more_is_asked():
             destination[prefix + "packed"] = self.weight.flatten()
 
     assert not is_plain(Packed(2, 2))
-    assert list(told_state(Packed(2, 2))) == ["packed"]
+    assert list(state_dict_of(Packed(2, 2))) == ["packed"]
 
 
 def test_nothing_of_the_program_runs():

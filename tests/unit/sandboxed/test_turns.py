@@ -12,7 +12,7 @@ import pytest
 
 from cudal1_ci.sandboxed.forkserver.handles import Process
 from cudal1_ci.sandboxed.timing import cores
-from cudal1_ci.sandboxed.timing.clock import reconcile
+from cudal1_ci.sandboxed.timing.round_times import reconcile
 from cudal1_ci.sandboxed.timing.timed_rounds import Lane
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.verifier import Judge
