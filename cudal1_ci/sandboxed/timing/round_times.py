@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..verifier.cases import Case, Rejected
+from .batch_length import ClockConfig
 from .timed_rounds import Lane
-
-if TYPE_CHECKING:
-    from .clock import ClockConfig
 
 RECONCILIATION = {"cpu": (0.10, 500.0), "cuda": (0.02, 200.0)}
 """A fraction of the claim, and microseconds."""

@@ -34,7 +34,8 @@ from ..memory.accelerators import (
     free_memory_bytes,
 )
 from ..memory.cuda import DriverError
-from ..timing.clock import ClockConfig, launch, timed_slots
+from ..timing.batch_length import ClockConfig, timed_slots
+from ..timing.clock import launch
 from ..timing.cores import cores_for, cores_of_turns
 from ..timing.giving_way import Turn
 from ..timing.reuse_runners import MOST_CASES, Kept

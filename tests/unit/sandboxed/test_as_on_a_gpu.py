@@ -13,9 +13,18 @@ import torch
 
 from cudal1_ci.sandboxed.forkserver.handles import RunnerHandle
 from cudal1_ci.sandboxed.memory.accelerators import Cpu
-from cudal1_ci.sandboxed.timing import chained, clock, round_times, timed_checks, timed_rounds
+from cudal1_ci.sandboxed.timing import (
+    batch_length,
+    chained,
+    clock,
+    round_times,
+    rounds,
+    timed_checks,
+    timed_rounds,
+)
 from cudal1_ci.sandboxed.timing import reuse_runners as kept_module
-from cudal1_ci.sandboxed.timing.clock import ClockConfig, launch, timed_slots
+from cudal1_ci.sandboxed.timing.batch_length import ClockConfig, timed_slots
+from cudal1_ci.sandboxed.timing.clock import launch
 from cudal1_ci.sandboxed.timing.reuse_runners import Kept
 from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
 from cudal1_ci.sandboxed.verifier.correctness import examine
@@ -170,7 +179,7 @@ def test_a_launch_ends_when_every_round_says_the_same(timed, monkeypatch):
         looked.append([len(lane.spans_us) for lane in lanes.values()])
         return len(looked) == 4
 
-    monkeypatch.setattr(clock, "is_plain", is_plain)
+    monkeypatch.setattr(rounds, "is_plain", is_plain)
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, num_rounds=6))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n")
@@ -201,7 +210,7 @@ def test_where_batches_are_too_short_there_are_more_and_a_call_comes_before_each
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=batch_us))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed(mode, text, text + "\n")
-    num_rounds = CONFIG.num_rounds * (clock.MORE_ROUNDS if is_short else 1)
+    num_rounds = CONFIG.num_rounds * (rounds.MORE_ROUNDS if is_short else 1)
     assert len(said.candidate_us) == len(said.control_us) == num_rounds
     rehearsed = [some for some in steps.values() if "rehearse" in some]
     assert len(rehearsed) == (3 if is_short else 0)
@@ -222,7 +231,7 @@ def test_no_call_is_made_on_what_was_never_given(timed, monkeypatch, kind):
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, batch_us=1e7))
     text = MODEL.replace("y =", "assert bool((x != 0).any())\n        y =").format(returned="y")
     said, _ = timed("infer", text, text + "\n", kind=kind)
-    more = clock.MORE_ROUNDS if kind is Elsewhere else 1
+    more = rounds.MORE_ROUNDS if kind is Elsewhere else 1
     assert len(said.candidate_us) == CONFIG.num_rounds * more
 
 
@@ -267,7 +276,7 @@ def test_a_launch_has_more_rounds_until_they_agree(
     def is_steady(lanes, cost_us, config):
         return most_error is None or len(lanes["candidate"].spans_us) >= steady_after
 
-    monkeypatch.setattr(clock, "is_steady", is_steady)
+    monkeypatch.setattr(rounds, "is_steady", is_steady)
     monkeypatch.setattr(f"{__name__}.CONFIG", replace(CONFIG, most_error=most_error))
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n")
@@ -282,14 +291,15 @@ def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
         follows.append(last is not None)
         return new_round(case, room, stock, rng, last)
 
-    monkeypatch.setattr(clock, "new_round", recorded)
-    monkeypatch.setattr(clock, "EARLY_ROUNDS", 1)
-    monkeypatch.setattr(clock, "CLOSE_SHARE", 0.0)
+    for module in (batch_length, rounds):
+        monkeypatch.setattr(module, "new_round", recorded)
+    monkeypatch.setattr(rounds, "EARLY_ROUNDS", 1)
+    monkeypatch.setattr(rounds, "CLOSE_SHARE", 0.0)
     monkeypatch.setattr(chained, "NUM_CHAINS", 0)
     text = MODEL.format(returned="y")
     timed("infer", text, text + "\n")
-    rounds = [False, True, False, False, True]
-    assert follows[-len(rounds) - 1 :] == [*rounds, False], "then what an exchange costs"
+    wanted = [False, True, False, False, True]
+    assert follows[-len(wanted) - 1 :] == [*wanted, False], "then what an exchange costs"
 
 
 @pytest.mark.parametrize("explains", [True, False])
@@ -320,7 +330,7 @@ def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, ex
     )
     monkeypatch.setattr(timed_checks, "strays_of", strays_of)
     monkeypatch.setattr(timed_checks, "are_jumps", are_jumps)
-    monkeypatch.setattr(clock, "nearby_round", nearby_round)
+    monkeypatch.setattr(rounds, "nearby_round", nearby_round)
     text = MODEL.format(returned="self.norm(y)").replace(
         "self.fc = nn.Linear(16, 8)", "self.fc, self.norm = nn.Linear(16, 8), nn.BatchNorm1d(8)"
     )
@@ -342,7 +352,8 @@ def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):
         made.append(weakref.ref(one))
         return one
 
-    monkeypatch.setattr(clock, "new_round", new_round)
+    for module in (batch_length, rounds):
+        monkeypatch.setattr(module, "new_round", new_round)
     monkeypatch.setattr(chained, "LEAST_GAIN", -10.0)  # there are chained batches in any case
     text = MODEL.format(returned="y.relu()")
     timed("infer", text, text + "\n")
@@ -357,7 +368,8 @@ def test_it_is_known_since_when_rounds_of_a_launch_count(timed, monkeypatch):
         counts.append(case.counts)
         return timed_rounds.new_round(case, *rest, **last)
 
-    monkeypatch.setattr(clock, "new_round", new_round)
+    for module in (batch_length, rounds):
+        monkeypatch.setattr(module, "new_round", new_round)
     text = MODEL.format(returned="y.relu()")
     timed("infer", text, text + "\n", between=lambda kept: counts.append(None))
     for launch_ in (counts[: counts.index(None)], counts[counts.index(None) + 1 :]):
@@ -379,7 +391,7 @@ def test_what_disturbed_the_exchange_before_the_rounds_is_not_taken_off(timed, m
         looked.append(lane)
         return 1.0 if lane.spans_us else 1e9
 
-    monkeypatch.setattr(clock, "exchange_cost_us", exchange_cost_us)
+    monkeypatch.setattr(rounds, "exchange_cost_us", exchange_cost_us)
     text = MODEL.format(returned="y.relu()")
     said, _ = timed("infer", text, text + "\n", num_calls=1)
     assert [lane.name for lane in looked] == ["reference"] * len(looked)

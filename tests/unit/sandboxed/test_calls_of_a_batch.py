@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ci.sandboxed.timing.clock import ClockConfig, more_calls
+from cudal1_ci.sandboxed.timing.batch_length import ClockConfig, more_calls
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.verifier import Judge
 from cudal1_ci.sandboxed.wire.verifier import Clock, Times

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from cudal1_ci.records import Device
-from cudal1_ci.sandboxed.timing.clock import EARLY_ROUNDS, ClockConfig
+from cudal1_ci.sandboxed.timing.batch_length import ClockConfig
 from cudal1_ci.sandboxed.timing.round_times import error, is_plain, is_steady
+from cudal1_ci.sandboxed.timing.rounds import EARLY_ROUNDS
 from cudal1_ci.verification import repetitions
 from cudal1_ci.verification.config import TrialConfig
 

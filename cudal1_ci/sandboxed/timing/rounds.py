@@ -1,0 +1,359 @@
+"""Run the rounds of one repetition, and check what they return.
+
+    found = timed(case, runners, answer_slots, limits, config, rng, generator, num_calls)
+
+Between the rounds that count come close, secret and chained ones, which do not.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ..forkserver.handles import RunnerFailure, RunnerHandle
+from ..verifier.cases import Case, Limits, Rejected
+from ..verifier.compare import Tolerance
+from ..verifier.inputs import Room
+from ..wire.runner import Batch, Exchange
+from ..wire.tensors import OutputSlot
+from .batch_length import ClockConfig, more_calls, reference_slots_of, room_of, wanted_us
+from .chained import Chains
+from .new_inputs import Stock
+from .round_times import is_plain, is_steady, reconcile, times
+from .secret_rounds import SecretRounds
+from .strided_copy import copying_us
+from .timed_checks import check_aftermath, check_inputs, check_left, check_outputs, timed_tolerances
+from .timed_rounds import (
+    Lane,
+    Round,
+    nearby_round,
+    new_round,
+    open_lanes,
+    ready,
+    span_of,
+    warm_up,
+)
+
+NUM_EXCHANGES = 9
+MORE_ROUNDS = 4
+"""Most multiple of rounds, where batches are too short or rounds disagree."""
+EARLY_ROUNDS = 3
+"""After one of the first rounds, drawn at random, gradients of parameters and the state are
+compared,"""
+CHECKED_SHARE = 0.25
+"""after this share of the others, and after the last. A time is then not that of a few rounds
+only."""
+CLOSE_SHARE = 0.125
+"""After one of the first rounds, this share of the others and the last comes a round that does
+not count. Its inputs are the same except for a few elements. A program that keeps answers by a
+part of the input is wrong there, and saves nothing in rounds that count. All outputs are held
+until its end, so one that is written again after it was returned is wrong too. It comes after the
+last round too. A program could start to keep answers only after many calls, and there are few calls
+before where one call is a batch."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Rounds of runners that alternate: microseconds a call of each, by name."""
+
+    times_us: dict[str, tuple[float, ...]]
+    num_calls: int
+    contradiction: Rejected | None
+    """The verdict on a candidate whose times contradict each other."""
+    phases_s: dict[str, float]
+
+
+@dataclass
+class Rounds:
+    """Hold what the rounds of a repetition share."""
+
+    case: Case
+    lanes: dict[str, Lane]
+    room: Room
+    stock: Stock
+    rng: random.Random
+    limits: Limits
+    tolerances: list[Tolerance]
+    num_calls: int
+    shortest_us: float
+    """Length of the shortest batch of the warm-up."""
+    cost_us: float
+    """What the exchange around a batch takes."""
+
+    @property
+    def reference(self) -> Lane:
+        return self.lanes["reference"]
+
+    @property
+    def candidate(self) -> Lane:
+        """The candidate, or the reference where the control alone is timed."""
+        return self.lanes.get("candidate", self.reference)
+
+    @property
+    def both(self) -> tuple[Lane, Lane]:
+        return self.reference, self.candidate
+
+    def new(self, last: Round | None = None) -> Round:
+        """Draw a round, or one that is nearly the last one."""
+        return new_round(self.case, self.room, self.stock, self.rng, last=last)
+
+    def repeat(self, one: Round, keeps: bool = False) -> None:
+        """Play a round that does not count."""
+        play(self.case, self.both, one, self.rng, self.limits, counts=False, keeps=keeps)
+
+    def nearby(self, one: Round) -> Nearby:
+        """Return what repeats a round on inputs that differ by rounding."""
+        return Nearby(self.case, self.both, self.stock, self.rng, self.limits, one)
+
+    def check_again(self, one: Round) -> None:
+        """Play a round that does not count, and compare its outputs. Raises Rejected."""
+        self.repeat(one)
+        check_outputs(*self.both, self.tolerances, self.nearby(one))
+
+    def check(self, one: Round) -> Nearby:
+        """Check what calls returned and left. Return the means to check it further. Raises
+        Rejected."""
+        nearby = self.nearby(one)
+        check_outputs(*self.both, self.tolerances, nearby)
+        check_inputs(self.case, *self.both, nearby.one)
+        check_left(*self.both, self.limits)
+        return nearby
+
+    def play_close(self, last: Round) -> None:
+        """Play and check a round that is nearly the last one. Raises Rejected."""
+        one = self.new(last)
+        self.repeat(one, keeps=True)
+        self.check(one)
+
+    def measure_exchange(self) -> None:
+        """Measure the exchange again. Other work can only have added to its cost before."""
+        one = self.new()
+        # With inputs and outputs of the same batch.
+        play(self.case, [self.reference], one, self.rng, self.limits, counts=False)
+        cost_us = exchange_cost_us(self.case, self.reference, one, self.limits)
+        self.cost_us = min(self.cost_us, cost_us)
+
+
+def timed(
+    case: Case,
+    runners: dict[str, RunnerHandle],
+    answer_slots: Sequence[OutputSlot],
+    limits: Limits,
+    config: ClockConfig,
+    rng: random.Random,
+    generator: torch.Generator,
+    num_calls: int,
+) -> Timed:
+    """Run the rounds of a repetition."""
+    opened_s = time.monotonic()
+    rounds = open_rounds(case, runners, answer_slots, limits, config, rng, generator, num_calls)
+    started_s = time.monotonic()
+    contradiction = run_rounds(rounds, config, started_s)
+    found_us = times(rounds.lanes, rounds.cost_us, rounds.num_calls)
+    phases_s = {"warm_up": started_s - opened_s, "rounds": time.monotonic() - started_s}
+    return Timed(found_us, rounds.num_calls, contradiction, phases_s)
+
+
+def open_rounds(
+    case: Case,
+    runners: dict[str, RunnerHandle],
+    answer_slots: Sequence[OutputSlot],
+    limits: Limits,
+    config: ClockConfig,
+    rng: random.Random,
+    generator: torch.Generator,
+    num_calls: int,
+) -> Rounds:
+    """Open the lanes and warm them up, again with more calls where a batch is too short."""
+    reference_slots = reference_slots_of(case)
+    layouts = {
+        "reference": reference_slots,
+        "candidate": answer_slots,
+        "control": reference_slots,
+    }
+    tolerances = timed_tolerances(case, len(reference_slots))
+    assert case.plan is not None
+    for is_last in (False, True):
+        base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]
+        stock = Stock(case.source, base, rng, generator)
+        room = room_of(case, base * case.plan.num_places)
+        lanes = open_lanes(case, runners, room, base, layouts, limits)
+        rounds = Rounds(case, lanes, room, stock, rng, limits, tolerances, num_calls, 0.0, 0.0)
+        first = rounds.new()
+        rounds.shortest_us = warm_up(case, list(lanes.values()), first, limits, config.cores)
+        check_outputs(*rounds.both, tolerances, rounds.nearby(first))
+        rounds.cost_us = exchange_cost_us(case, rounds.reference, first, limits)
+        del first  # a round holds as much as the inputs of a runner
+        more = more_calls(case, num_calls, rounds.shortest_us - rounds.cost_us, config)
+        if is_last or more == num_calls:
+            break
+        num_calls = more
+    return rounds
+
+
+def numbers_of_rounds(rounds: Rounds, config: ClockConfig) -> tuple[int, int]:
+    """Return the usual and the largest number of rounds. On a GPU there are more where batches are
+    too short, and a call comes before each."""
+    if rounds.case.accelerator.kind == "cpu":
+        return config.num_rounds, config.num_rounds
+    short_by = wanted_us(config) / max(rounds.shortest_us - rounds.cost_us, 1.0)
+    for lane in rounds.lanes.values():
+        lane.rehearses = int(short_by > 1)
+    usual = math.ceil(config.num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
+    return usual, usual if config.most_error is None else config.num_rounds * MORE_ROUNDS
+
+
+def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejected | None:
+    """Run rounds until they suffice, with secret and chained ones between them. Return the verdict
+    on times that contradict each other. Raises Rejected."""
+    case, rng, limits = rounds.case, rounds.rng, rounds.limits
+    reference, candidate = rounds.both
+    num_rounds, most_rounds = numbers_of_rounds(rounds, config)
+    checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
+    secret = SecretRounds(
+        case,
+        reference,
+        candidate,
+        rounds.room,
+        rounds.stock,
+        rng,
+        limits,
+        rounds.tolerances,
+        rounds.repeat,
+        rounds.nearby,
+        config.num_rounds,
+    )
+    chains = Chains(
+        case,
+        reference,
+        candidate,
+        rng,
+        limits,
+        rounds.tolerances,
+        rounds.new,
+        rounds.repeat,
+        rounds.check_again,
+        config.num_rounds,
+    )
+    case.counts = True
+    for number in range(most_rounds):
+        one = rounds.new()
+        play(case, list(rounds.lanes.values()), one, rng, limits, counts=True)
+        nearby = rounds.check(one)
+        is_late = number >= 2 and time.monotonic() - started_s > config.repetition_s
+        is_enough = number + 1 >= num_rounds and is_steady(rounds.lanes, rounds.cost_us, config)
+        is_most = number + 1 == most_rounds
+        ends = is_late or is_enough or is_most or is_plain(rounds.lanes, rounds.cost_us, config)
+        if ends or number == checked or (number > checked and rng.random() < CHECKED_SHARE):
+            check_aftermath(case, reference, candidate, limits, nearby)
+        last = nearby.one
+        del one, nearby
+        if ends or number == close or (number > close and rng.random() < CLOSE_SHARE):
+            rounds.play_close(last)
+        del last
+        if candidate is not reference:
+            secret.after(number, ends)
+            chains.after(number, ends)
+        if ends:
+            break
+    rounds.measure_exchange()
+    return contradiction_of(rounds, chains)
+
+
+def contradiction_of(rounds: Rounds, chains: Chains) -> Rejected | None:
+    """Return the verdict where the runner's claim, or chained batches, contradict the times of
+    rounds. Raises Rejected."""
+    reference, candidate = rounds.both
+    trusted = [lane for name, lane in rounds.lanes.items() if name != "candidate"]
+    alone_us = copying_us(rounds.case.accelerator, candidate.slots[0], rounds.num_calls)
+    found = reconcile(rounds.case, trusted, candidate, rounds.cost_us, alone_us)
+    if candidate is reference or found is not None:
+        return found
+    found_us = times(rounds.lanes, rounds.cost_us, rounds.num_calls)
+    medians = (statistics.median(found_us[name]) for name in ("reference", "candidate"))
+    return chains.contradiction(*medians)
+
+
+def play(
+    case: Case,
+    lanes: Sequence[Lane],
+    one: Round,
+    rng: random.Random,
+    limits: Limits,
+    *,
+    counts: bool,
+    keeps: bool = False,
+) -> None:
+    """Run one batch in every lane. Keep its times where the round `counts`. Where it `keeps`,
+    outputs that are committed are held until the batch ends.
+
+    Raises:
+        RunnerFailure: Of a lane that failed. An input may be one that the reference rejects too,
+            such as a matrix that is no longer positive. Then the failure is the reference's, even
+            if the candidate ran first.
+    """
+    for lane in lanes:
+        ready(lane, one, limits)
+    order = rng.sample(lanes, len(lanes))
+    request = Batch(seed=one.seed, keeps=keeps)
+    for number, lane in enumerate(order, 1):
+        try:
+            span_us, said = span_of(case, lane, one, request, limits)
+        except RunnerFailure as failure:
+            if failure.kind == "raised" and not failure.is_trusted:
+                for other in order[number:]:
+                    span_of(case, other, one, request, limits)
+            raise
+        if counts:
+            lane.spans_us.append(span_us)
+            lane.claims_us.append(said.claim_us)
+
+
+@dataclass
+class Nearby:
+    """Let lanes repeat a round that does not count, on inputs that differ by rounding."""
+
+    case: Case
+    lanes: Sequence[Lane]
+    stock: Stock
+    rng: random.Random
+    limits: Limits
+    one: Round
+    """The last round that ran."""
+
+    def __post_init__(self) -> None:
+        self.first = self.one
+
+    def __call__(self) -> None:
+        self.one = nearby_round(self.first, self.stock)
+        play(self.case, self.lanes, self.one, self.rng, self.limits, counts=False)
+
+
+def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
+    """Return what a batch costs beyond its calls, by the reference: a message and a copy of the
+    outputs of its last batch, the work around each call, and on a GPU a copy of the inputs. It is
+    the first quartile of a few. What committing costs is the difference of batches that fill and
+    commit outputs, and that fill them alone."""
+    kinds: tuple[Literal["calls", "fills", "message"], ...] = ("calls",)
+    if lane.commits:
+        kinds = ("calls", "fills", "message")
+    costs_us: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for _ in range(NUM_EXCHANGES):
+        for kind in kinds:
+            lane.runner.pause()
+            request = Exchange(seed=one.seed, kind=kind)
+            costs_us[kind].append(span_of(case, lane, one, request, limits)[0])
+    typical = {
+        kind: statistics.quantiles(found, n=4, method="inclusive")[0]
+        for kind, found in costs_us.items()
+    }
+    if not lane.commits:
+        return typical["calls"]
+    return typical["message"] + max(typical["calls"] - typical["fills"], 0.0)
