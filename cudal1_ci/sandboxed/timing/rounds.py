@@ -93,7 +93,7 @@ class Rounds:
 
     @property
     def candidate(self) -> Lane:
-        """The candidate, or the reference where the control alone is timed."""
+        """Return the candidate, or the reference where the control alone is timed."""
         return self.lanes.get("candidate", self.reference)
 
     @property

@@ -62,7 +62,8 @@ def test_a_gain_that_is_there_is_accused_by_no_number_of_repetitions():
     made = chains(REFERENCE_US)
     for seed in range(40):
         made.found_us = chains(CANDIDATE_US, noise_us=60.0, seed=seed).found_us
-        made.contradiction(REFERENCE_US, CANDIDATE_US)
+        made.contradiction(REFERENCE_US, CANDIDATE_US)  # raises where it accuses
+    assert len(made.case.chained) == 40, "all were looked at together"
 
 
 def test_noise_does_not_accuse():
