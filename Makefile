@@ -63,9 +63,9 @@ format: venv ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 # Those that need nothing but this checkout; experiments/README.md has the others.
-BENCH := aa_control sequential_errors sensitivity
+BENCH := aa sequential_errors sensitivity
 
-bench: venv ## Run the experiments that need nothing but a CPU, in hours; BENCH=aa_control for one
+bench: venv ## Run the experiments that need nothing but a CPU, in hours; BENCH=aa for one
 	@set -e; for name in $(BENCH); do echo "== $$name"; $(PY) experiments/$$name.py; done
 
 figures: venv ## Write the figures of the pages from their extracts

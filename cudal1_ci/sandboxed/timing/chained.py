@@ -31,13 +31,13 @@ from .quiescence import quiet_others
 from .timed_checks import is_close, off_by
 from .timed_rounds import SETTLE_S, Lane, Round
 
-NUM_CHAINS, MOST_CHAINS = 2, 16
+NUM_CHAINS, MOST_CHAINS = 4, 16
 """Chained batches of a repetition, and at most, where more steps are needed."""
 CONFIRMED = 3
 """Repetitions whose steps are looked at together."""
 FEWEST_STEPS, FEWEST_ON_GPU = 16, 64
 """Steps of each program without which nothing is said. On a GPU they vary more."""
-NUM_RESAMPLES, CONFIDENCE = 200, 0.975
+NUM_RESAMPLES, CONFIDENCE = 400, 0.99
 MOST_STEPS, CHAIN_US = 8, 10_000.0
 LEAST_GAIN = 0.1
 """Share of the reference's time that a candidate must save for its gain to be looked into."""
@@ -65,9 +65,8 @@ class Chains:
     repeat: Callable[[Round], None]
     """and checks it too."""
     num_rounds: int
-    found_us: dict[str, list[float]] = field(default_factory=dict)
-    """Every step of the chained batches, by lane."""
-    num_chains: int = 0
+    found_us: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Every step of each chained batch, by lane."""
 
     def __post_init__(self) -> None:
         self.due = [self.rng.randrange(max(1, self.num_rounds)) for _ in range(NUM_CHAINS)]
@@ -84,16 +83,17 @@ class Chains:
         call_us = theirs / len(self.reference.slots)
         for _ in range(num_due - self.num_chains):
             self.chain(call_us)
-        while ends and self.found_us and self.is_short() and self.num_chains < MOST_CHAINS:
+        while ends and 0 < self.num_chains < MOST_CHAINS and self.is_short():
             self.chain(call_us)
+
+    @property
+    def num_chains(self) -> int:
+        return len(self.found_us.get(self.candidate.name, ()))
 
     def is_short(self) -> bool:
         """Return whether more steps are needed."""
-        return len(self.found_us[self.candidate.name]) < self.fewest_steps
-
-    @property
-    def fewest_steps(self) -> int:
-        return FEWEST_STEPS if self.case.accelerator.kind == "cpu" else FEWEST_ON_GPU
+        fewest = FEWEST_STEPS if self.case.accelerator.kind == "cpu" else FEWEST_ON_GPU
+        return sum(map(len, self.found_us[self.candidate.name])) < fewest
 
     def chain(self, call_us: float) -> None:
         """Run one chained batch in both lanes, and compare its outputs. Raises Rejected."""
@@ -102,8 +102,7 @@ class Chains:
         outputs = {}
         for lane in self.rng.sample((self.reference, self.candidate), 2):
             spans_us, outputs[lane.name] = self.steps(lane, one, num_steps)
-            self.found_us.setdefault(lane.name, []).extend(spans_us)
-        self.num_chains += 1
+            self.found_us.setdefault(lane.name, []).append(spans_us)
         ours, theirs = outputs[self.candidate.name], outputs[self.reference.name]
         if all(map(self.are_close, ours, theirs)):
             return
@@ -179,31 +178,30 @@ class Chains:
         return quartile(spans_us)
 
     def contradiction(self, reference_us: float, candidate_us: float) -> Rejected | None:
-        """Return the verdict on a candidate whose gain is missing in chained batches of this
-        repetition, or None. The arguments are times of a call in unchained batches.
+        """Return the verdict on a candidate whose gain is missing in the chained batches of all
+        repetitions so far, or None. The arguments are times of a call in unchained batches.
 
         Raises:
-            Rejected: It is missing in those of several repetitions together.
+            Rejected: It is missing, and there were enough repetitions.
         """
-        if not self.found_us or candidate_us > (1 - LEAST_GAIN) * reference_us:
+        if not self.num_chains or candidate_us > (1 - LEAST_GAIN) * reference_us:
+            return None
+        if self.is_short():
             return None
         theirs, ours = (self.found_us[lane.name] for lane in (self.reference, self.candidate))
-        if len(ours) < self.fewest_steps:
-            return None
         now = ChainedSteps(theirs, ours, self.exchange_us(), reference_us, candidate_us)
         self.case.chained.append(now)
-        if len(self.case.chained) >= CONFIRMED:
-            found = self.missing_gain(together(self.case.chained))
-            if found is not None:
-                raise found
-        return self.missing_gain(now)
+        found = self.missing_gain(together(self.case.chained))
+        if found is not None and len(self.case.chained) >= CONFIRMED:
+            raise found
+        return found
 
     def missing_gain(self, steps: ChainedSteps) -> Rejected | None:
         """Return the verdict on a candidate whose gain is missing in these steps, or None."""
         gain_us = steps.reference_us - steps.candidate_us
         theirs, ours = steps.theirs_us, steps.ours_us
         # Of what the call takes here: other work interrupts a long batch more often than a step.
-        alone_us = quartile(theirs) - steps.exchange_us
+        alone_us = quartile_of(theirs) - steps.exchange_us
         chained_us, most_us = difference_us(theirs, ours, self.rng)
         is_on_cpu = self.case.accelerator.kind == "cpu"
         share = KEPT_SHARE if is_on_cpu else KEPT_ON_GPU
@@ -212,7 +210,7 @@ class Chains:
             return None
         if not is_on_cpu:
             most_alone_us = ALONE_FACTOR * steps.candidate_us + ALONE_US
-            if quartile(ours) - steps.exchange_us <= most_alone_us:
+            if quartile_of(ours) - steps.exchange_us <= most_alone_us:
                 return None
         means = "it computes answers ahead" if is_on_cpu else "what it gains is not known"
         return Rejected(
@@ -227,23 +225,37 @@ class Chains:
 def together(ones: Sequence[ChainedSteps]) -> ChainedSteps:
     """Return the steps of several repetitions, with the usual times of a call."""
     return ChainedSteps(
-        [step_us for one in ones for step_us in one.theirs_us],
-        [step_us for one in ones for step_us in one.ours_us],
+        [chain for one in ones for chain in one.theirs_us],
+        [chain for one in ones for chain in one.ours_us],
         min(one.exchange_us for one in ones),
         statistics.median(one.reference_us for one in ones),
         statistics.median(one.candidate_us for one in ones),
     )
 
 
+Chain = Sequence[float]
+"""Steps of a chained batch. What disturbs one of them disturbs its neighbors too."""
+
+
 def difference_us(
-    theirs: Sequence[float], ours: Sequence[float], rng: random.Random
+    theirs: Sequence[Chain], ours: Sequence[Chain], rng: random.Random
 ) -> tuple[float, float]:
-    """Return how much shorter our steps are, and the most that it may be by resampling."""
-    drawn = sorted(
-        quartile(rng.choices(theirs, k=len(theirs))) - quartile(rng.choices(ours, k=len(ours)))
-        for _ in range(NUM_RESAMPLES)
-    )
-    return quartile(theirs) - quartile(ours), drawn[int(CONFIDENCE * NUM_RESAMPLES)]
+    """Return how much shorter our steps are, and the most that it may be by resampling chains, each
+    with the chain of the other program next to it."""
+    pairs = list(zip(theirs, ours, strict=True))
+    drawn = sorted(saved_us(rng.choices(pairs, k=len(pairs))) for _ in range(NUM_RESAMPLES))
+    return saved_us(pairs), drawn[int(CONFIDENCE * NUM_RESAMPLES)]
+
+
+def saved_us(pairs: Sequence[tuple[Chain, Chain]]) -> float:
+    """Return how much shorter the second chains' steps are."""
+    theirs, ours = zip(*pairs, strict=True)
+    return quartile_of(theirs) - quartile_of(ours)
+
+
+def quartile_of(chains: Sequence[Chain]) -> float:
+    """Return the first quartile of all steps."""
+    return quartile([step_us for chain in chains for step_us in chain])
 
 
 def quartile(steps_us: Sequence[float]) -> float:

@@ -111,9 +111,9 @@ class Answer:
 class ChainedSteps:
     """Steps of chained batches in one repetition, and times of a call in unchained ones."""
 
-    theirs_us: list[float]
-    """Steps of the reference,"""
-    ours_us: list[float]
+    theirs_us: list[list[float]]
+    """Steps of the reference by chain,"""
+    ours_us: list[list[float]]
     """and of the candidate."""
     exchange_us: float
     """A step that calls nothing."""
