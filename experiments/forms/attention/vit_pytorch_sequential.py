@@ -1,4 +1,4 @@
-"""lucidrains/vit-pytorch vit_pytorch/cait.py and simple forms: einsum, softmax and dropout in a Sequential."""
+"""lucidrains/vit-pytorch vit_pytorch/max_vit.py: einsum, softmax and dropout in a Sequential."""
 
 import torch
 import torch.nn as nn
