@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
 from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.wrappers.strategy import Wrappers
 
@@ -14,5 +15,6 @@ def default_strategies(
     """Return the strategies that suit a `kind` of device (`cpu` or `cuda`), cheap ones first."""
     return (
         Playbook(config, min_share=min_share, kind=kind),
+        RecordedRewrites(config),
         Wrappers(config, kind=kind),
     )
