@@ -98,17 +98,7 @@ def is_pure_frame(source: Source, number: int) -> bool:
 
 def definition_of(file: File, frame: Frame) -> cst.FunctionDef | None:
     """Return the definition of a frame's function."""
-    return definitions(file).get(frame.first_line)
-
-
-def definitions(file: File) -> dict[int, cst.FunctionDef]:
-    """Return the functions of a file by the line of `def` or of the first decorator."""
-    found: dict[int, cst.FunctionDef] = {}
-    for node in file.ranges:
-        if isinstance(node, cst.FunctionDef):
-            first = node.decorators[0] if node.decorators else node
-            found[file.ranges[first].start.line] = node
-    return found
+    return file.functions.get(frame.first_line)
 
 
 def writes_outside(function: cst.FunctionDef) -> bool:

@@ -14,13 +14,14 @@ import libcst as cst
 from cudal1_ci.propose.apply import (
     described,
     imports_module,
+    is_whole,
     place_of,
     with_definitions,
     with_imports,
     with_texts,
 )
 from cudal1_ci.propose.recorded.graph import Graph, Operation
-from cudal1_ci.propose.recorded.purity import pure_calls
+from cudal1_ci.propose.recorded.purity import definition_of, pure_calls
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.rewrites.rewrite import names_of
 from cudal1_ci.propose.rewrites.unused_imports import without_unused
@@ -42,6 +43,31 @@ class Call:
     def is_inference(self) -> bool:
         """Return whether all known calls are for inference."""
         return all(one.mode == "infer" for one in self.problem.workloads)
+
+    def is_own(self, change: Change) -> bool:
+        """Return whether a change is the target's business. In a checkout a submodule that was
+        called is a target of its own; functions that are no methods of modules are not."""
+        file = self.source.file(change.file)
+        if file is None:
+            return False
+        if is_whole(self.problem):
+            return True
+        functions = {
+            one
+            for node in change.new
+            for one in file.above(node)
+            if isinstance(one, cst.FunctionDef)
+        }
+        recording = self.graph.recording
+        owners = {
+            owner
+            for operation in self.graph.operations
+            if (number := operation.recorded.frame) is not None
+            and recording.frames[number].file == change.file
+            and definition_of(file, recording.frames[number]) in functions
+            for owner in [self.source.scope(operation).get("self")]
+        }
+        return all(one is None or one.kind != "module" or one.text == "" for one in owners)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,12 @@ class RecordedRewrites:
             return []
         graph = graph_of(recording)
         call = Call(problem, graph, Source(problem.reference, graph))
-        found = [(rule, change) for rule in self.rules for change in unique_changes(rule, call)]
+        found = [
+            (rule, change)
+            for rule in self.rules
+            for change in unique_changes(rule, call)
+            if call.is_own(change)
+        ]
         gained = {
             name
             for one in exemplars_of(evaluations)
