@@ -355,7 +355,17 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
     ("loop_to_vmap", function(
         "outs = []\nfor h in range(x.shape[1]):\n    a = x[:, h] * w[h]\n"
         "    outs.append(torch.softmax(a, -1))\nreturn torch.stack(outs, dim=1)", "x, w"),
-     [X, randn(6, 8)], "torch.vmap(each, in_dims=(1, 0), out_dims=1)(x, w)"),
+     [X, randn(6, 8)], "out_dims=1)(x, w.narrow(0, 0, x.shape[1]))"),
+    ("loop_to_vmap", function(
+        "B, T, D = x.shape\nouts = []\nfor t in range(T):\n    outs.append(x[:, t] * w[t])\n"
+        "return torch.stack(outs)", "x, w"), [X, randn(9, 8)], "(x, w.narrow(0, 0, T))"),
+    ("loop_to_vmap", module(
+        "self.count = 3\nself.w = nn.Parameter(torch.randn(5, 8))",
+        "return torch.stack([x[i] * self.w[i] for i in range(self.count)])"), [X],
+     "(x.narrow(0, 0, self.count), self.w.narrow(0, 0, self.count))"),
+    ("loop_to_vmap", function(
+        "T = x.shape[1]\nx = torch.cat([x, x], 1)\n"
+        "return torch.stack([x[:, t] * 2 for t in range(T)])"), [X], "(x.narrow(1, 0, T))"),
     ("loop_to_vmap", function(
         "return torch.stack([x[b] @ x[b].t() for b in range(x.shape[0])])"), [X],
      "torch.vmap(lambda x_b: x_b @ x_b.t())(x)"),
