@@ -30,7 +30,10 @@ def layer(file: str, name: str, inputs: str, init: str = "") -> str:
 
 
 HEADWISE = layer("attention.py", "HeadwisePooling", "torch.randn(6, 3, 12, 8)", "6, 8")
+POSITIONS = layer("positions.py", "SinusoidalPositions", "torch.randn(2, 32, 16)", "16")
 CASES = [
+    ("hoist_table", POSITIONS, "dtype bfloat16", ""),
+    ("hoist_table", POSITIONS, "dtype float16", ""),
     ("loop_to_vmap", HEADWISE, "num_heads of the constructor changed", "num_heads = 5"),
     ("loop_to_vmap", HEADWISE, "more rows of x", "x.shape[0] = 7"),
 ]

@@ -834,6 +834,69 @@ def test_a_method_that_refuses_longer_inputs_needs_no_longer_table(check, is_ref
     assert ("_make_table" not in rewritten(source, "hoist_table")) is is_refused
 
 
+TABLES = {
+    "of the constructor": ("self.dim = 8", "return x + torch.sin(torch.arange(self.dim) / 3)"),
+    "of a size": (
+        "self.max_len = 9",
+        "T = x.shape[1]\nreturn x + torch.cos(torch.arange(T) / self.max_len)[:, None]",
+    ),
+    "of a size that has a limit": (
+        "self.max_len = 9",
+        "T = x.shape[1]\nassert T <= self.max_len\nreturn x + (torch.arange(T) ** -0.5)[:, None]",
+    ),
+    "of two tables": (
+        "self.dim = 8\nself.max_len = 9",
+        "ramp = torch.linspace(0, 1, self.dim)\n"
+        "return x + ramp + torch.ones(x.shape[1], self.dim).tril() / 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", TABLES)
+def test_a_table_of_floats_keeps_its_dtype_where_the_module_is_converted(which):
+    source = module(*TABLES[which])
+    source = source.replace("return x", "x = x + 1\n        return x")
+    new = rewritten(source, "hoist_table")
+    assert "register_buffer" in new
+    models = []
+    for text in (source, new):
+        namespace: dict[str, object] = {}
+        exec(compile(text, "<program>", "exec"), namespace)
+        models.append(namespace["Model"]())
+    for dtype in (torch.bfloat16, torch.float64, torch.float16, torch.float32):
+        before, after = (model.to(dtype)(X.to(dtype)) for model in models)
+        assert before.dtype == after.dtype
+        assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "torch.ones(T, T).tril() == 0",
+        "torch.ones(T, T, dtype=torch.bool).triu(1)",
+        "torch.triu(torch.ones(T, T), diagonal=1).bool()",
+        "torch.arange(T)[None, :] < torch.arange(T)[:, None]",
+        "torch.full((T, T), True).tril()",
+        "torch.arange(T)[:, None] - torch.arange(T)",
+        "torch.ones(T, T).to(torch.int64)",
+    ],
+)
+def test_a_table_that_no_conversion_changes_is_not_made_again(table):
+    new = rewritten(
+        module("self.max_len = 9", f"T = x.shape[1]\nreturn ({table}) * x"), "hoist_table"
+    )
+    assert "_table[:T, :T]" in new or "_mask[:T, :T]" in new
+    assert "def _apply" not in new
+
+
+@pytest.mark.parametrize("own", ["self.half()", "self.to(torch.float64)"])
+def test_a_table_of_floats_stays_where_the_constructor_converts_the_module(own):
+    source = module(f"self.dim = 8\n{own}", "return x + torch.arange(self.dim) / 2")
+    new = rewritten(source, "hoist_table")
+    assert "return x + self._table / 2" in new
+    assert "def _apply" not in new
+
+
 def test_a_table_is_made_where_the_constructor_makes_the_parameters():
     source = module("self.dim = 8", "return x + torch.arange(self.dim, device=x.device)")
     source = source.replace("(self):", "(self, device=None):")
