@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
@@ -11,6 +11,7 @@ from cudal1_ci.propose.rewrites.ranks import Ranks, is_last, rank_made, rank_of,
 from cudal1_ci.propose.rewrites.rewrite import (
     Replacement,
     Rewrite,
+    Rule,
     Site,
     SourceEdit,
     expressions,
@@ -20,6 +21,16 @@ from cudal1_ci.propose.rewrites.scales import number, scaled
 from cudal1_ci.propose.rewrites.terms import Term, code
 
 PRODUCTS = ("matmul", "mm", "bmm")
+DISTANCES = """\
+
+
+def {name}(a, b):
+    if a.dtype == b.dtype and a.dtype in (torch.float32, torch.float64):
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"){squared}
+    # torch.cdist takes no half precision and no whole numbers.
+    return (a.unsqueeze(-2) - b.unsqueeze(-3)).pow(2).sum(dim=-1){root}
+"""
+"""A function of two sets of points, as torch has it for some dtypes only."""
 
 
 def summed_first(site: Site) -> SourceEdit | None:
@@ -186,6 +197,17 @@ def is_thin(term: Term) -> bool | None:
     return None
 
 
+def distances(before: str, after: str) -> Iterator[Rule]:
+    """Yield rules for distances, or squared ones without a root around the sum."""
+    name = "pairwise_distances" if before else "squared_pairwise_distances"
+    squared, root = ("", ".sqrt()") if before else (".square()", "")
+    text = DISTANCES.format(name=f"_{name}", squared=squared, root=root)
+    for a, b in ((-2, -3), (1, 0), (2, 1)):
+        difference = f"sub(unsqueeze(X, dim={a}), unsqueeze(Y, dim={b}))"
+        wanted = f"{before}sum(pow({difference}, 2), dim=-1){after}"
+        yield rule(wanted, f"_{name}(X, Y)", definitions=(text,))
+
+
 REWRITES = (
     Rewrite(
         name="diagonal_product",
@@ -266,18 +288,8 @@ REWRITES = (
         name="pairwise_distance",
         family="operation fusion",
         precondition="squared differences of all pairs of two sets of points, summed over the last "
-        "dimension",
+        "dimension; in float32 or float64 (others are computed as before)",
         why="cdist never writes the N x M x D differences to memory.",
-        apply=expressions(
-            *(
-                rule(
-                    f"{outer}sum(pow(sub(unsqueeze(X, dim={a}), unsqueeze(Y, dim={b})), 2), "
-                    f"dim=-1){close}",
-                    f"torch.cdist(X, Y, compute_mode='donot_use_mm_for_euclid_dist'){after}",
-                )
-                for outer, close, after in (("sqrt(", ")", ""), ("", "", ".square()"))
-                for a, b in ((-2, -3), (1, 0), (2, 1))
-            )
-        ),
+        apply=expressions(*distances("sqrt(", ")"), *distances("", "")),
     ),
 )

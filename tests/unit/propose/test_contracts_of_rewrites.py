@@ -31,7 +31,13 @@ def layer(file: str, name: str, inputs: str, init: str = "") -> str:
 
 HEADWISE = layer("attention.py", "HeadwisePooling", "torch.randn(6, 3, 12, 8)", "6, 8")
 POSITIONS = layer("positions.py", "SinusoidalPositions", "torch.randn(2, 32, 16)", "16")
+PAIRS = "torch.randn(16, 24), torch.randn(20, 24)"
+PAIRS = layer("mixing.py", "pairwise_sq_distances", PAIRS)
+LOSS = layer("scoring.py", "TokenLoss", "torch.randn(32, 10), torch.randint(0, 10, (32,))")
 CASES = [
+    ("pairwise_distance", PAIRS, "dtype bfloat16", ""),
+    ("pairwise_distance", PAIRS, "dtype float16", ""),
+    ("cross_entropy", LOSS, "dtype of targets: int32", ""),
     ("hoist_table", POSITIONS, "dtype bfloat16", ""),
     ("hoist_table", POSITIONS, "dtype float16", ""),
     ("loop_to_vmap", HEADWISE, "num_heads of the constructor changed", "num_heads = 5"),
