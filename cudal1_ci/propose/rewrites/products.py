@@ -212,7 +212,8 @@ REWRITES = (
     Rewrite(
         name="diagonal_product",
         family="algebra",
-        precondition="diag(a) of a vector in a product with a matrix",
+        precondition="diag(a) of a vector in a product with a matrix; NaN and infinities in a row "
+        "do not spread to other rows, as they do where they are multiplied by zero",
         why="a product with a diagonal matrix scales rows (or columns): O(NM) by broadcasting "
         "instead of O(N^2 M), and the N x N matrix is never built.",
         apply=expressions(
@@ -276,7 +277,8 @@ REWRITES = (
     Rewrite(
         name="one_hot_product",
         family="algebra",
-        precondition="one_hot(i, n) as floats in a product with a table",
+        precondition="one_hot(i, n) as floats in a product with a table; NaN and infinities in a "
+        "row do not spread to other rows, as they do where they are multiplied by zero",
         why="picking rows needs no product: an embedding lookup reads only the rows it returns.",
         apply=expressions(
             rule("matmul(float(one_hot(X, num_classes=N)), W)", "F.embedding(X, W)"),

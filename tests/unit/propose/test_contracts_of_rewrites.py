@@ -69,3 +69,29 @@ def test_the_line_is_held(examined, name, source, aspect, tried):
     assert found[aspect].result == "held", found[aspect].detail
     assert tried in found[aspect].detail
     assert broken(found) == set()
+
+
+ONE_HOT = f"""{HEADER}
+
+def Model(i, w):
+    return F.one_hot(i, 5).float() @ w
+
+
+def get_inputs():
+    return [torch.randint(0, 5, (4, 8)), torch.randn(5, 3)]
+"""
+MIXER = layer("mixing.py", "DiagonalMixer", "torch.randn(32, 24)", "32")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "aspect"),
+    [
+        ("diagonal_product", MIXER, "NaN and infinities in x"),
+        ("one_hot_product", ONE_HOT, "NaN and infinities in w"),
+    ],
+    ids=lambda v: v[:24],
+)
+def test_what_differs_is_stated(examined, name, source, aspect):
+    found = examined(name, source)
+    assert {one.aspect for one in found.values() if one.result == "differs"} == {aspect}
+    assert broken(found) == set()
