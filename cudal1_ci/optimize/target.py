@@ -32,7 +32,8 @@ from cudal1_ci.optimize.llm_loop import (
 )
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
-from cudal1_ci.propose import Strategy
+from cudal1_ci.propose import RecordingStrategy, Strategy
+from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
@@ -46,6 +47,7 @@ from cudal1_ci.records import (
     Target,
     TreeProgram,
 )
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 
@@ -66,6 +68,8 @@ NEGLIGIBLE = (
 )
 NEGLIGIBLE_HINT = "to look at it all the same, set review.min-share = 0"
 KERNEL_HINT = "give a model, which writes kernels: --model"
+UNRECORDED = Recording(values=(), frames=(), scopes=(), operations=(), outputs=(), total_us=0.0)
+"""Stands for a call that was not recorded yet."""
 MODEL = "contrastive"
 """The name under which a failure of the model's loop is kept."""
 
@@ -139,6 +143,7 @@ class TargetSearch:
         reviewer = context.reviewer
         self.review = Review(reviewer, problem, context.is_over) if reviewer else None
         self.seen: set[str] = set()
+        self.recording: Recording | None = UNRECORDED
 
     def run(self, hint: str | None) -> tuple[str | None, str | None]:
         """Verify the reference, then rounds of proposals, then a model's. Returns why nothing was
@@ -211,24 +216,43 @@ class TargetSearch:
             context.keep(self.target, examined)
 
     def next_candidates(self) -> list[Candidate]:
-        """Return what the strategies propose that was not tried in this run yet. A strategy that
-        fails costs what it would have proposed."""
-        context, found = self.context, []
+        """Return what the strategies propose that was not tried in this run yet. Of
+        two strategies with the same edits the first one is heard. One that fails costs what it
+        would have proposed."""
+        found: list[Candidate] = []
         for strategy in self.strategies:
             try:
-                proposed = strategy.propose(
-                    self.problem, self.evaluations, context.config.num_candidates
-                )
+                proposed = self.proposed_by(strategy)
             except CudaL1Error:
                 raise
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
                 self.failed(strategy.name, bug(error))
                 continue
+            others = {operators_of(one) for one in found} - {()}
             for candidate in proposed:
-                if candidate.id not in self.seen:
+                if candidate.id not in self.seen and operators_of(candidate) not in others:
                     self.seen.add(candidate.id)
                     found.append(candidate)
         return found
+
+    def proposed_by(self, strategy: Strategy) -> Sequence[Candidate]:
+        """Return what one strategy proposes."""
+        n = self.context.config.num_candidates
+        if isinstance(strategy, RecordingStrategy) and (recording := self.recorded()) is not None:
+            return strategy.propose_recorded(self.problem, recording, self.evaluations, n)
+        return strategy.propose(self.problem, self.evaluations, n)
+
+    def recorded(self) -> Recording | None:
+        """Return the operations of one call of the reference under the first workload, recorded
+        once; None where that is not possible."""
+        if self.recording is UNRECORDED:
+            self.recording = None
+            if self.target.is_kernel or not self.problem.workloads:
+                return None
+            found = self.context.session.record(self.problem, self.problem.workloads[0])
+            if not isinstance(found, str):
+                self.recording = found
+        return self.recording
 
     def failed(self, strategy: str, reason: str) -> None:
         """Keep why a strategy gave nothing more."""

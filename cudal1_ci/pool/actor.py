@@ -16,7 +16,17 @@ from cudal1_ci import __version__
 from cudal1_ci.errors import CudaL1Error, UnsupportedError, WorkerError
 from cudal1_ci.pool.config import SessionConfig
 from cudal1_ci.pool.slots import SlotLost
-from cudal1_ci.records import Candidate, Demand, Device, Evaluation, Problem, Record, Verdict
+from cudal1_ci.records import (
+    Candidate,
+    Demand,
+    Device,
+    Evaluation,
+    Problem,
+    Record,
+    Verdict,
+    Workload,
+)
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.verification.prebuild import POLL_S, compiles
 
 T = TypeVar("T")
@@ -114,6 +124,10 @@ class VerifierActor:
             self.session.profile(decoded(workload, str), is_candidate=decoded(is_candidate, bool))
         )
 
+    def record(self, problem: bytes, workload: bytes) -> bytes:
+        found = self.session.record(decoded(problem, Problem), decoded(workload, Workload))
+        return encoded(found)
+
     def demand(self, workload: bytes) -> bytes:
         return encoded(self.session.demand(decoded(workload, str)))
 
@@ -177,6 +191,10 @@ class RemoteVerifier:
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         form = list[dict[str, Any]] | str
         found: list[dict[str, Any]] | str = self._ask("profile", workload, is_candidate, form=form)
+        return found
+
+    def record(self, problem: Problem, workload: Workload) -> Recording | str:
+        found: Recording | str = self._ask("record", problem, workload, form=Recording | str)
         return found
 
     def demand(self, workload: str) -> Demand | str:

@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.records import Candidate, Demand, Device, Evaluation, Problem, Verdict
+from cudal1_ci.records import (
+    Candidate,
+    Demand,
+    Device,
+    Evaluation,
+    Problem,
+    Verdict,
+    Workload,
+)
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.verification.protocol import Judge
 
 T = TypeVar("T")
@@ -107,6 +116,9 @@ class LeasedVerifier:
 
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str:
         return self._ask(lambda: self.slot.verifier.profile(workload, is_candidate=is_candidate))
+
+    def record(self, problem: Problem, workload: Workload) -> Recording | str:
+        return self._ask(lambda: self.slot.verifier.record(problem, workload))
 
     def demand(self, workload: str) -> Demand | str:
         return self._ask(lambda: self.slot.verifier.demand(workload))

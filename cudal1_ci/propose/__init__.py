@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.records.recording import Recording
 
 
 class Strategy(Protocol):
@@ -21,5 +22,22 @@ class Strategy(Protocol):
     ) -> Sequence[Candidate]:
         """Return at most `n` candidates, most promising first; empty if none is left. It is
         called again after each round, with all evaluations of this problem so far.
+        """
+        ...
+
+
+@runtime_checkable
+class RecordingStrategy(Strategy, Protocol):
+    """Propose candidates from what one call of the reference did."""
+
+    def propose_recorded(
+        self,
+        problem: Problem,
+        recording: Recording,
+        evaluations: Sequence[Evaluation],
+        n: int,
+    ) -> Sequence[Candidate]:
+        """Return at most `n` candidates, as `propose` does, which is called where nothing could
+        be recorded.
         """
         ...

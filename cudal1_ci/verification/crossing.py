@@ -45,6 +45,12 @@ def problem_on_wire(problem: records.Problem) -> programs.Problem:
     return found
 
 
+def workload_on_wire(workload: records.Workload) -> programs.Workload:
+    """Return a workload as a verifier receives it."""
+    found: programs.Workload = on_wire(workload)
+    return found
+
+
 def on_wire(value: Any) -> Any:
     """Convert a record, or a field of one, to its form on the wire."""
     form = FORMS.get(type(value))

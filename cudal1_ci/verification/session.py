@@ -36,6 +36,7 @@ from cudal1_ci.records import (
     Verdict,
     Workload,
 )
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.sandboxed.wire.codec import Asks
 from cudal1_ci.sandboxed.wire.verdicts import KernelTime
 from cudal1_ci.sandboxed.wire.verifier import (
@@ -51,11 +52,18 @@ from cudal1_ci.sandboxed.wire.verifier import (
     Limits,
     Profile,
     Profiled,
+    RecordCall,
     Reply,
 )
 from cudal1_ci.verification.conditions import Gpu, gpu_of
 from cudal1_ci.verification.config import BuildsConfig, TrialConfig
-from cudal1_ci.verification.crossing import problem_on_wire, program_on_wire, record, verdict_of
+from cudal1_ci.verification.crossing import (
+    problem_on_wire,
+    program_on_wire,
+    record,
+    verdict_of,
+    workload_on_wire,
+)
 from cudal1_ci.verification.kernels import finding_on, kernels_of, own_names
 from cudal1_ci.verification.prebuild import Ahead, compiles, site_for, store_of
 from cudal1_ci.verification.repetitions import Seat, measure
@@ -456,6 +464,24 @@ class Session:
                 return why
             case LeftOut():
                 return f"the judge left `{workload}` out"
+
+    def record(self, problem: Problem, workload: Workload) -> Recording | str:
+        """Return the operations of one call of a problem's reference, or why there are none. The
+        reference need not have been checked, and what was checked stays.
+
+        Raises:
+            WorkerError: The verifier could not be started, or died.
+        """
+        self.device()
+        request = RecordCall(
+            reference=program_on_wire(problem.reference),
+            workload=workload_on_wire(workload),
+            limits=Limits(self.config.load_s, self.config.call_s),
+            seed=self.config.seed,
+            store=store_of(self.builds),
+        )
+        reply = self._ask_beside(request, 6 * (self.config.load_s + self.config.call_s))
+        return reply.why if isinstance(reply, Failed) else record(reply.recording, Recording)
 
     def _share_bytes(self) -> int | None:
         """Return the bytes for a trial's tensors while others may use the device; None is all

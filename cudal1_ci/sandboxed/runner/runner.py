@@ -50,6 +50,8 @@ from ..wire.runner import (
     Raised,
     Reach,
     Reached,
+    RecordCall,
+    RecordedCall,
     Rehearse,
     Request,
     Settle,
@@ -69,6 +71,7 @@ from .contract import surveyed, tried
 from .exact_types import TENSORS, is_lazy, type_of
 from .gradients import reached
 from .profiling import profiled
+from .programs import MODULE_NAME
 from .settings import settings
 from .sharing import shares
 from .subject import Subject, describe, plain, seed_all
@@ -152,6 +155,8 @@ class Runner:
                 return trials.profile(request.sets)
             case CountDemand():
                 return trials.demand(request.number)
+            case RecordCall():
+                return trials.recorded(request.number)
             case Reach():
                 return trials.reached(request.number)
             case Wake():
@@ -289,6 +294,24 @@ class Trials:
         with torch.set_grad_enabled(subject.train):
             held = [*subject.inputs[number], *state]
             return Counted(demand=demand_of(lambda: subject.run(number), held))
+
+    def recorded(self, number: int) -> RecordedCall:
+        """Return the operations of a forward call on an input set. Only references get this
+        request."""
+        from ..recorder.recording import recorded  # few runners record
+
+        subject = self.subject
+        args, kwargs = subject.calls[number]
+        with torch.set_grad_enabled(subject.train):
+            return RecordedCall(
+                recording=recorded(
+                    lambda: subject.program(*args, **kwargs),
+                    subject.module,
+                    subject.inputs[number],
+                    subject.root,
+                    subject.scratch / f"{MODULE_NAME}.py",
+                )
+            )
 
 
 def is_exact_and_lazy(tensor: torch.Tensor) -> bool:

@@ -19,6 +19,7 @@ from ..memory.accelerators import Accelerator, AnySegment, place_for
 from ..memory.segment import ALIGNMENT_BYTES, place, size_bytes
 from ..wire.arguments import GivenCall
 from ..wire.programs import Program
+from ..wire.recording import Recording
 from ..wire.runner import (
     Called,
     CallSets,
@@ -27,6 +28,7 @@ from ..wire.runner import (
     Load,
     Prepare,
     Profile,
+    RecordCall,
     Settings,
     StateIn,
     StateOut,
@@ -404,6 +406,14 @@ class Case:
         with self.runner(template, self.program, limits, is_trusted=True) as runner:
             self.prepare(runner, limits, [self.trials[0][1]])
             return runner.ask(CountDemand(number=0), limits.load_s).demand
+
+    def recorded(self, template: Template, limits: Limits, generator: torch.Generator) -> Recording:
+        """Return the operations of a call of the reference on drawn inputs (recorder/). Raises
+        RunnerFailure."""
+        with self.runner(template, self.program, limits, is_trusted=True) as runner:
+            self.prepare(runner, limits, [self.source.draw(0, generator)])
+            request = RecordCall(number=0)
+            return runner.ask(request, limits.load_s + 3 * limits.call_s).recording
 
     def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
         """Return what the runner's state_dict holds now."""

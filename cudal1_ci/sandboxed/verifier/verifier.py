@@ -64,12 +64,16 @@ from ..wire.verifier import (
     LeftOut,
     Profile,
     Profiled,
+    RecordCall,
+    RecordedCall,
     Repeat,
     Repeated,
     Reply,
     Request,
+    Store,
     Verified,
 )
+from .calls import call_of
 from .cases import Case, Rejected, verdict_of
 from .contract import examine_contract
 from .correctness import Examined, examine
@@ -206,6 +210,8 @@ class Judge:
                 return self.profile(request.workload, request.is_candidate)
             case CountDemand():
                 return self.demand(request.workload)
+            case RecordCall():
+                return self.record(request)
 
     def describe(self) -> Described:
         """Describe what is measured on."""
@@ -216,6 +222,12 @@ class Judge:
             sandbox_missing=tuple(missing(self.template.sandbox)),
         )
 
+    def open(self, store: Store | None) -> None:
+        """Start the builders, once."""
+        if not self.is_open:
+            self.template.build_for(architecture_of(self.accelerator.kind), store)
+            self.is_open = True
+
     def check(self, request: Check) -> Verified:
         """Learn the reference; the verdict is `passed` when candidates can be compared with it."""
         self.dismiss()
@@ -225,9 +237,7 @@ class Judge:
         self.weights, self.precision = request.weights, request.precision
         self.at_hand, self.drawn, self.problem = {}, {}, request.problem
         self.passed_before = {}
-        if not self.is_open:
-            self.template.build_for(architecture_of(self.accelerator.kind), request.store)
-            self.is_open = True
+        self.open(request.store)
         self.template.builds.forget_checkouts()
         self.cases = {}
         self.accelerator.limit_bytes = request.memory_bytes
@@ -469,7 +479,7 @@ class Judge:
             raise error
         rejected = self.lack_of_memory(error)
         match request:
-            case Profile() | CountDemand() | ExamineContract():
+            case Profile() | CountDemand() | RecordCall() | ExamineContract():
                 return Failed(why=rejected.finding.message)
             case Repeat():
                 return Convicted(verdict=verdict_of(rejected))
@@ -505,6 +515,25 @@ class Judge:
                     if runner is not None:
                         return Profiled(rows=case.profiled(runner, self.limits))
             return Profiled(rows=case.profile(self.template, program, self.limits))
+        except (Rejected, RunnerFailure) as failure:
+            return Failed(why=str(failure))
+
+    def record(self, request: RecordCall) -> RecordedCall | Failed:
+        """Return the operations of a call of a reference, which may not have been checked."""
+        self.open(request.store)
+        limits = request.limits
+        generator = torch.Generator(self.accelerator.device).manual_seed(request.seed)
+        try:
+            case = call_of(
+                self.template,
+                self.accelerator,
+                request.reference,
+                request.workload,
+                limits,
+                request.seed,
+                generator,
+            )
+            return RecordedCall(recording=case.recorded(self.template, limits, generator))
         except (Rejected, RunnerFailure) as failure:
             return Failed(why=str(failure))
 

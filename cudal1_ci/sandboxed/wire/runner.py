@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from .arguments import GivenCall, Made
 from .codec import Asks, AtMost, Form, Within
 from .programs import Program
+from .recording import Recording
 from .tensors import MAX_SLOTS, Count, OutputSlot, Slot, StateSlot, Text, need
 from .verdicts import MOST_US, Demand, KernelTime
 
@@ -210,6 +211,13 @@ class Profiled(Answer):
     """Profile of calls, the longest first."""
 
     rows: Annotated[tuple[KernelTime, ...], AtMost(MAX_ROWS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedCall(Answer):
+    """Operations of a call."""
+
+    recording: Recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -552,6 +560,14 @@ class Profile(Asks[Profiled]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordCall(Asks[RecordedCall]):
+    """Record the operations of a call on an input set."""
+
+    op: ClassVar[str] = "record"
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class CountDemand(Asks[Counted]):
     """Count what a call on an input set demands of the device."""
 
@@ -625,6 +641,7 @@ Request = (
     | LetGo
     | Profile
     | CountDemand
+    | RecordCall
     | Reach
     | Survey
     | Try

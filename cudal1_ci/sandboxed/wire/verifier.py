@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
 from .codec import Asks, Form, answers_or
-from .programs import Problem, Program
+from .programs import Problem, Program, Workload
+from .recording import Recording
 from .verdicts import ContractCheck, Demand, Finding, KernelTime, Verdict
 
 R = TypeVar("R")
@@ -124,6 +125,14 @@ class Profiled(Reply):
 
     op: ClassVar[str] = "profiled"
     rows: tuple[KernelTime, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedCall(Reply):
+    """Operations of a call of the reference."""
+
+    op: ClassVar[str] = "recorded"
+    recording: Recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +282,18 @@ class CountDemand(InTurn[Counted | Failed | LeftOut]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordCall(InTurn[RecordedCall | Failed]):
+    """Record the operations of one call of a reference, which need not have been checked."""
+
+    op: ClassVar[str] = "record"
+    reference: Program
+    workload: Workload
+    limits: Limits
+    seed: int
+    store: Store | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExamineContract(InTurn[ContractExamined | Failed]):
     """Try on a candidate what the current reference honors (verifier/contract/)."""
 
@@ -282,7 +303,17 @@ class ExamineContract(InTurn[ContractExamined | Failed]):
     """Seconds for the reference, and as many for the candidate."""
 
 
-Request = ExamineContract | Describe | Check | Examine | Repeat | Dismiss | Profile | CountDemand
+Request = (
+    Describe
+    | Check
+    | Examine
+    | Repeat
+    | Dismiss
+    | Profile
+    | CountDemand
+    | RecordCall
+    | ExamineContract
+)
 REQUEST: Form[Request] = Form(Request)
 
 

@@ -1,0 +1,250 @@
+"""Find the expressions of recorded operations in their files, and write values as code.
+
+    place = source.place(operation)             # where it is written
+    source.expression(value, at=operation)      # code that evaluates to a value there, or None
+
+A value has code at a place if a local variable holds it there, if it is state of `self`, or if the
+expression that made it would give the same there: all names in it hold the same as before.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
+
+from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.target_file import file_text
+from cudal1_ci.records import Program, TextProgram
+from cudal1_ci.records.recording import Argument, Frame, Span
+
+ATOMS = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.BaseNumber | cst.Tuple
+IMPURE = frozenset(
+    [
+        "dropout",
+        "dropout_",
+        "rand",
+        "randn",
+        "randint",
+        "rand_like",
+        "randn_like",
+        "bernoulli",
+        "multinomial",
+        "normal_",
+        "item",
+        "uniform_",
+        "randperm",
+    ]
+)
+"""Operations that may not be repeated or left out."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The expression of an operation."""
+
+    file: str
+    node: cst.BaseExpression
+    statement: cst.CSTNode
+    function: cst.FunctionDef | None
+
+
+class File:
+    """A file of the program, with the positions of its expressions."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.lines = text.splitlines()
+        wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
+        self.module = wrapper.module
+        self.ranges = wrapper.resolve(PositionProvider)
+        self.parents = wrapper.resolve(ParentNodeProvider)
+        self.by_range: dict[tuple[int, int, int, int], cst.BaseExpression] = {}
+        for node, where in self.ranges.items():
+            if isinstance(node, cst.BaseExpression):
+                self.by_range.setdefault(key_of(where), node)  # the outermost one comes first
+        self.functions: dict[int, cst.FunctionDef] = {}
+        """By the line of `def`, or of the first decorator."""
+        for node in self.ranges:
+            if isinstance(node, cst.FunctionDef):
+                first = node.decorators[0] if node.decorators else node
+                self.functions[self.ranges[first].start.line] = node
+
+    def node_at(self, span: Span) -> cst.BaseExpression | None:
+        """Return the expression of a span; None before Python 3.11."""
+        if span.column is None or span.last_column is None:
+            return None
+        if not 0 < span.line <= span.last_line <= len(self.lines):
+            return None
+        start = self.characters(span.line, span.column)
+        end = self.characters(span.last_line, span.last_column)
+        return self.by_range.get((span.line, start, span.last_line, end))
+
+    def characters(self, line: int, num_bytes: int) -> int:
+        """Return how many characters a number of bytes of a line is."""
+        return len(self.lines[line - 1].encode()[:num_bytes].decode(errors="ignore"))
+
+    def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield what a node is in, from the inside."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.module.code_for_node(node)
+
+
+def key_of(where: CodeRange) -> tuple[int, int, int, int]:
+    return where.start.line, where.start.column, where.end.line, where.end.column
+
+
+@functools.lru_cache(maxsize=8)
+def parsed_file(text: str) -> File | None:
+    """Return a file with positions, read once for all rules; None if libcst cannot parse it."""
+    try:
+        return File(text)
+    except cst.ParserSyntaxError:
+        return None
+
+
+class Source:
+    """The files of a program, and the places of recorded operations in them."""
+
+    def __init__(self, program: Program, graph: Graph):
+        self.program, self.graph = program, graph
+
+    def file(self, name: str) -> File | None:
+        """Return a file by its path below the checkout; "" is the text of a task."""
+        program = self.program
+        text = program.source if isinstance(program, TextProgram) else file_text(program, name)
+        return None if text is None else parsed_file(text)
+
+    def frame(self, operation: Operation) -> Frame | None:
+        number = operation.recorded.frame
+        return None if number is None else self.graph.recording.frames[number]
+
+    def place(self, operation: Operation) -> Place | None:
+        """Return where an operation is written; None where that is not in the checkout."""
+        frame, span = self.frame(operation), operation.recorded.span
+        file = None if frame is None else self.file(frame.file)
+        node = None if file is None or span is None else file.node_at(span)
+        if frame is None or file is None or node is None:
+            return None
+        above = list(file.above(node))
+        statement = next((one for one in above if is_statement(one)), None)
+        function = next((one for one in above if isinstance(one, cst.FunctionDef)), None)
+        return None if statement is None else Place(frame.file, node, statement, function)
+
+    def operands(self, operation: Operation) -> list[cst.BaseExpression | None]:
+        """Return the expressions of an operation's positional arguments, in the order in which
+        the recording has them; [] where it is not written as an operator or a plain call."""
+        place = self.place(operation)
+        if place is None:
+            return []
+        node, count = place.node, len(operation.recorded.args)
+        found: list[cst.BaseExpression | None]
+        if isinstance(node, cst.BinaryOperation):
+            found = [node.left, node.right]
+            if operation.recorded.name.startswith("__r") and operation.name not in ("rshift",):
+                found = found[::-1]
+        elif isinstance(node, cst.UnaryOperation):
+            found = [node.expression]
+        elif isinstance(node, cst.Subscript):
+            found = [node.value, None]
+        elif isinstance(node, cst.Call):
+            plain = [one.value for one in node.args if one.keyword is None and not one.star]
+            function = node.func
+            is_method = len(plain) == count - 1 and isinstance(function, cst.Attribute)
+            receiver = [function.value] if is_method and isinstance(function, cst.Attribute) else []
+            found = [*receiver, *plain]
+        elif isinstance(node, cst.Attribute):
+            found = [node.value]
+        else:
+            return []
+        return found if len(found) == count else []
+
+    def scope(self, operation: Operation) -> dict[str, Argument]:
+        """Return the local variables before an operation."""
+        number = operation.recorded.scope
+        if number is None:
+            return {}
+        return {one.name: one.argument for one in self.graph.recording.scopes[number].locals}
+
+    def expression(self, value: int | None, at: Operation) -> str | None:
+        """Return code that evaluates to a value where an operation is written."""
+        known = self.graph.of(value)
+        if value is None or known is None:
+            return None
+        scope = self.scope(at)
+        for name, held in scope.items():
+            if held.value == value and not name.startswith("."):
+                return name
+        if known.path:
+            for name, held in scope.items():
+                if held.kind == "module" and held.text is not None:
+                    prefix = f"{held.text}." if held.text else ""
+                    rest = known.path.removeprefix(prefix)
+                    if known.path.startswith(prefix) and all(
+                        map(str.isidentifier, rest.split("."))
+                    ):
+                        return f"{name}.{rest}"
+        maker = self.graph.maker.get(value)
+        if maker is None or maker.recorded.frame != at.recorded.frame or maker.name in IMPURE:
+            return None
+        place, here = self.place(maker), self.place(at)
+        if place is None or here is None or maker.output != value:
+            return None
+        return self.repeated(place.node, maker, at)
+
+    def repeated(self, node: cst.CSTNode, made: Operation, at: Operation) -> str | None:
+        """Return an expression's code if it means the same at another place of its function."""
+        place = self.place(made)
+        file = None if place is None else self.file(place.file)
+        if file is None or made.recorded.frame != at.recorded.frame:
+            return None
+        before, after = self.scope(made), self.scope(at)
+        for name in names_read(node):
+            if before.get(name) != after.get(name):
+                return None
+        return file.code(node)
+
+    def argument_code(self, operation: Operation, position: int, at: Operation) -> str | None:
+        """Return the code of an operation's argument, such as `self.scale`, if it means the same
+        at another place."""
+        found = self.operands(operation)
+        node = found[position] if position < len(found) else None
+        return None if node is None else self.repeated(node, operation, at)
+
+
+def is_statement(node: cst.CSTNode) -> bool:
+    """Return whether a node is a statement of a block."""
+    return isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+
+
+def names_read(node: cst.CSTNode) -> set[str]:
+    """Return the names that an expression reads: not those of attributes and keywords."""
+    found: set[str] = set()
+
+    class Collect(cst.CSTVisitor):
+        def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
+            node.value.visit(self)
+            return False
+
+        def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802
+            node.value.visit(self)
+            return False
+
+        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
+            found.add(node.value)
+
+    node.visit(Collect())
+    return found
+
+
+def bracketed(code: str) -> str:
+    """Return code that can stand before a dot or beside an operator."""
+    node = cst.parse_expression(code)
+    return code if isinstance(node, ATOMS) and not code.startswith("-") else f"({code})"

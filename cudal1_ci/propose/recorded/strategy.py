@@ -1,0 +1,96 @@
+"""Propose the rewrites of recorded operations: each rule by itself, then those that gained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cudal1_ci.propose.apply import operators_of
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.recorded import activations
+from cudal1_ci.propose.recorded.graph import graph_of
+from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
+from cudal1_ci.propose.recorded.source import Source
+from cudal1_ci.propose.rewrites.strategy import WORTH_COMBINING, exemplars_of, unique
+from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.records.recording import Recording
+from cudal1_ci.stats import speedups
+
+RULES: tuple[RecordedRule, ...] = (*activations.RULES,)
+
+
+class RecordedRewrites:
+    """Propose rewrites of what the reference did in one call."""
+
+    name = "recorded"
+
+    def __init__(
+        self,
+        config: PlaybookConfig | None = None,
+        rules: Sequence[RecordedRule] = RULES,
+        *,
+        min_share: float = 0.0,
+    ):
+        """Leave a target as it is where it takes less than `min_share` (0..1) of traced time."""
+        self.min_share = min_share
+        left_out = {*(config or PlaybookConfig()).skip}
+        self.rules = [one for one in rules if not {one.name, one.family} & left_out]
+
+    def propose(
+        self,
+        problem: Problem,  # noqa: ARG002
+        evaluations: Sequence[Evaluation],  # noqa: ARG002
+        n: int,  # noqa: ARG002
+    ) -> list[Candidate]:
+        """Return nothing: without a recording nothing is known."""
+        return []
+
+    def propose_recorded(
+        self,
+        problem: Problem,
+        recording: Recording,
+        evaluations: Sequence[Evaluation],
+        n: int,
+    ) -> list[Candidate]:
+        """Return rewritten programs: single rules and all of them first, then those that
+        gained together."""
+        if speedups.is_negligible(problem, self.min_share):
+            return []
+        graph = graph_of(recording)
+        call = Call(problem, graph, Source(problem.reference, graph))
+        found = [
+            (rule, change)
+            for rule in self.rules
+            for change in unique_changes(rule, call)
+            if call.is_own(change)
+        ]
+        gained = {
+            name
+            for one in exemplars_of(evaluations)
+            if one.score > WORTH_COMBINING and len(operators_of(one.candidate)) == 1
+            for name in operators_of(one.candidate)
+        }
+        names = dict.fromkeys(rule.name for rule, _ in found)
+        chosen = [[one] for one in names] if not evaluations else []
+        if len(names) > 1 and not evaluations:
+            chosen.append([*names])
+        if len(gained & {*names}) > 1:
+            chosen.append([one for one in names if one in gained])
+        made = (candidate_with(call, [one for one in found if one[0].name in c]) for c in chosen)
+        return unique(one for one in made if one is not None)[:n]
+
+
+def unique_changes(rule: RecordedRule, call: Call) -> Iterator[Change]:
+    """Yield a rule's changes, the same expression once: a loop or a second call of a function
+    runs it again. One that should read otherwise there is left out."""
+    first: dict[object, Change | None] = {}
+    for change in rule.find(call):
+        for node in change.new:
+            known = first.setdefault(node, change)
+            if known is not None and known.new != change.new:
+                first[node] = None
+    yielded: set[int] = set()
+    for one in first.values():
+        if one is None or id(one) in yielded or any(first[node] is not one for node in one.new):
+            continue
+        yielded.add(id(one))
+        yield one
