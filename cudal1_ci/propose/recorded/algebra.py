@@ -9,7 +9,7 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.graph import Graph, Operation, literal
 from cudal1_ci.propose.recorded.rule import Call
-from cudal1_ci.propose.recorded.source import Source, bracketed
+from cudal1_ci.propose.recorded.source import Place, Source, bracketed
 
 BLOCKS = (
     *(cst.If, cst.IfExp, cst.For, cst.While, cst.Try, cst.With, cst.Lambda),
@@ -300,3 +300,11 @@ def sums_over(graph: Graph, operation: Operation | None) -> tuple[int, ...] | No
     if given is None:
         return ()
     return graph.dims(given, operation.value(0)) or None
+
+
+def in_place_of(call: Call, place: Place, code: str) -> str:
+    """Return an operator's code in brackets, where the expression that it replaces needs them."""
+    file = call.source.file(place.file)
+    parent = None if file is None else file.parents.get(place.node)
+    is_free = isinstance(parent, cst.Assign | cst.Return | cst.Arg | cst.AnnAssign)
+    return code if is_free else f"({code})"
