@@ -97,11 +97,13 @@ def inserted(graph: Graph, value: int | None) -> tuple[int, int] | None:
 class OneHot:
     """A matrix that is 1 at one index along a dimension, and 0 elsewhere."""
 
-    index: int
-    """Without that dimension."""
+    index: int | None
+    """Without that dimension, if there is such a value."""
     dim: int
     operations: tuple[Operation, ...]
     """Those that made it."""
+    column: int | None = None
+    """The index with that dimension, of size 1, if there is such a value."""
 
 
 def one_hot(call: Call, value: int | None) -> OneHot | None:
@@ -114,9 +116,10 @@ def one_hot(call: Call, value: int | None) -> OneHot | None:
         if maker.name == "permute":
             order = maker.literal(1) if len(maker.recorded.args) == 2 else None
             given = order if isinstance(order, tuple) else numbers(maker)
-            if len(given) != rank or not all(isinstance(one, int) for one in given):
+            order_of = [one for one in given if isinstance(one, int)]
+            if len(order_of) != rank:
                 return None
-            moved = tuple(given[one] % rank for one in moved)
+            moved = tuple(order_of[one] % rank for one in moved)
         if graph.of(maker.value(0)) is None:
             return None
         passed.append(maker)
@@ -144,15 +147,45 @@ def one_hot(call: Call, value: int | None) -> OneHot | None:
     if zeros.name == "fill_" and zeros.literal(1) != 0:
         return None
     known, wide = graph.of(column), graph.of(value)
-    inner = inserted(graph, column)
-    if known is None or wide is None or inner is None or inner[1] != dim % rank:
+    if known is None or wide is None or states_rows(call, zeros):
         return None
-    index_maker = graph.made_by(column, "unsqueeze", "__getitem__", "getitem")
     shape = [*wide.shape]
     shape[dim % rank] = 1
-    if tuple(shape) != known.shape or states_rows(call, zeros) or index_maker is None:
+    if tuple(shape) != known.shape or not has_one_column(graph, column, dim % rank):
         return None
-    return OneHot(inner[0], dim % rank, (*passed, maker, zeros))
+    inner = inserted(graph, column)
+    index = inner[0] if inner is not None and graph.num_dims(inner[0]) == rank - 1 else None
+    return OneHot(index, dim % rank, (*passed, maker, zeros), column)
+
+
+def has_one_column(graph: Graph, value: int | None, dim: int) -> bool:
+    """Return whether the code makes a dimension of an index have one element."""
+    inner = inserted(graph, value)
+    if inner is not None:
+        return inner[1] == dim
+    maker = graph.made_by(value, "view", "reshape", "argmax", "argmin")
+    if maker is None:
+        return False
+    if maker.name in ("argmax", "argmin"):
+        is_kept = maker.literal(2, "keepdim") is True
+        return is_kept and graph.dims(maker.literal(1, "dim"), maker.value(0)) == (dim,)
+    given = maker.literal(1) if len(maker.recorded.args) == 2 else None
+    sizes = given if isinstance(given, tuple) else numbers(maker)
+    return len(sizes) == graph.num_dims(value) > dim and sizes[dim] == 1
+
+
+def index_code(call: Call, hot: OneHot, at: Operation, with_dim: bool) -> str | None:
+    """Return the code of the index of a one-hot matrix, with or without its dimension."""
+    values = (hot.column, hot.index) if with_dim else (hot.index, hot.column)
+    for value in values:
+        code = call.source.expression(value, at)
+        if code is None:
+            continue
+        if value == (hot.column if with_dim else hot.index):
+            return code
+        dim = hot.dim if with_dim or value == hot.column else -1
+        return f"{bracketed(code)}.{'unsqueeze' if with_dim else 'squeeze'}({dim})"
+    return None
 
 
 PASSED = ("float", "half", "bfloat16", "double", "to", "type", "type_as", "detach", "permute")
@@ -201,7 +234,7 @@ def in_one_block(call: Call, operations: Sequence[Operation]) -> bool:
         file = None if place is None else call.source.file(place.file)
         if place is None or file is None:
             return False
-        above = []
+        above: list[cst.CSTNode] = []
         for node in file.above(place.node):
             if isinstance(node, cst.FunctionDef):
                 above.append(node)
@@ -227,7 +260,7 @@ def without_statement(call: Call, operation: Operation) -> dict[cst.CSTNode, str
     return {line: ""} if is_alone else {}
 
 
-def times_read(call: Call, name: str, function: cst.FunctionDef | None) -> int:
+def times_read(name: str, function: cst.FunctionDef | None) -> int:
     """Return how often a function reads a name."""
     count = 0
 

@@ -10,6 +10,7 @@ from cudal1_ci.propose.recorded.algebra import (
     Term,
     functional,
     in_one_block,
+    index_code,
     joined,
     one_hot,
     only_arguments,
@@ -66,7 +67,7 @@ def is_kept(call: Call, operation: Operation) -> bool:
     name = target.elements[0].value
     if not isinstance(name, cst.Name):
         return True
-    return times_read(call, name.value, place.function) > 0
+    return times_read(name.value, place.function) > 0
 
 
 def find_nearest(call: Call) -> Iterator[Change]:
@@ -235,7 +236,8 @@ def find_one_hot_product(call: Call) -> Iterator[Change]:
         made = [one.output for one in hot.operations]
         if not all(read_only_by(call, one, chain) for one in made):
             continue
-        index, table = source.expression(hot.index, operation), source.expression(right, operation)
+        index = index_code(call, hot, operation, with_dim=False)
+        table = source.expression(right, operation)
         if index is None or table is None:
             continue
         removed = scattered_lines(call, hot.operations, place.function)
@@ -274,12 +276,12 @@ def scattered_lines(
                 if isinstance(node, cst.Name):
                     names.add(node.value)
     # One read in each removed line that changes it, and one by the product or the cast before it.
-    changes = {name: 0 for name in names}
+    changes = dict.fromkeys(names, 0)
     for line in removed:
         small = cst.ensure_type(line, cst.SimpleStatementLine).body[0]
         for name in names:
             changes[name] += times_in(small, name)
-    if any(times_read(call, one, function) > changes[one] + 1 for one in names):
+    if any(times_read(one, function) > changes[one] + 1 for one in names):
         return None
     return removed
 

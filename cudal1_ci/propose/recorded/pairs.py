@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from cudal1_ci.propose.recorded.algebra import (
     functional,
-    in_place_of,
     in_one_block,
+    in_place_of,
     inserted,
     only_arguments,
     read_only_by,

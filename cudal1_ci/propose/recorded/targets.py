@@ -12,6 +12,7 @@ from cudal1_ci.propose.recorded.algebra import (
     functional,
     in_one_block,
     in_place_of,
+    index_code,
     one_hot,
     only_arguments,
     read_only_by,
@@ -63,12 +64,7 @@ def selections(call: Call) -> Iterator[Selected]:
             if reader is not None and reader.name == "neg":
                 last, sign = reader, not sign
             chain = (operation, maker, *hot.operations)
-            signs = [
-                one
-                for value, end in ((operation.value(0), product), (first, weights))
-                for one in negations(graph, value, end)
-            ]
-            every = [*chain, *signs]
+            every = [*chain, *negations(graph, operation.value(0)), *negations(graph, first)]
             inner = [one.output for one in every if one is not operation]
             if last is not operation:
                 inner.append(operation.output)
@@ -87,48 +83,47 @@ def without_signs(graph: Graph, value: int | None) -> tuple[int | None, bool]:
     return value, is_negative
 
 
-def negations(graph: Graph, value: int | None, end: int | None) -> Iterator[Operation]:
-    """Yield the operations between two values."""
-    while value != end and (maker := graph.made_by(value, "neg")) is not None:
+def negations(graph: Graph, value: int | None) -> Iterator[Operation]:
+    """Yield the negations that a value was made by."""
+    while (maker := graph.made_by(value, "neg")) is not None:
         yield maker
         value = maker.value(0)
 
 
 def find_selections(call: Call) -> Iterator[Change]:
     """Find `-(one_hot * log_softmax(x)).sum(1)`, and other sums that select one element."""
-    graph, source = call.graph, call.source
+    source = call.source
     for one in selections(call):
         place = source.place(one.last)
-        index = source.expression(one.hot.index, one.last)
-        if place is None or index is None:
+        if place is None:
             continue
         removed = scattered_lines(call, one.operations, place.function)
         if removed is None:
             continue
-        code, modules = cross_entropy(call, one, place, index)
+        code, modules = cross_entropy(call, one, place)
         if code is None:
             values = source.expression(one.values, one.last)
-            if values is None:
+            column = index_code(call, one.hot, one.last, with_dim=True)
+            if values is None or column is None:
                 continue
-            dim = one.hot.dim if one.hot.dim < graph.num_dims(one.values) - 1 else -1
-            picked = f"{bracketed(values)}.gather({dim}, {bracketed(index)}.unsqueeze({dim}))"
+            dim = one.hot.dim
+            picked = f"{bracketed(values)}.gather({dim}, {column})"
             picked += ".sum()" if one.is_total else f".squeeze({dim})"
             code = in_place_of(call, place, f"-{picked}") if one.is_negative else picked
         yield Change(place.file, {place.node: code, **removed}, shown(one.last, source), modules)
 
 
-def cross_entropy(
-    call: Call, one: Selected, place: Place, index: str
-) -> tuple[str | None, frozenset[str]]:
+def cross_entropy(call: Call, one: Selected, place: Place) -> tuple[str | None, frozenset[str]]:
     """Return the code of a cross-entropy, if what is selected are negative log-probabilities."""
     graph = call.graph
     maker = graph.made_by(one.values, "log_softmax")
     if not one.is_negative or maker is None or not is_log_softmax(graph, maker, one.hot.dim):
         return None, frozenset()
-    if one.hot.dim != 1 or not in_one_block(call, [maker, one.last]):
+    if maker.literal(1, "dim") != 1 or not in_one_block(call, [maker, one.last]):
         return None, frozenset()
     logits = call.source.expression(maker.value(0), one.last)
-    if logits is None or not read_only_by(call, maker.output, one.operations):
+    index = index_code(call, one.hot, one.last, with_dim=False)
+    if logits is None or index is None or not read_only_by(call, maker.output, one.operations):
         return None, frozenset()
     prefix, modules = functional(call, place.file)
     reduction = "sum" if one.is_total else "none"
@@ -168,16 +163,22 @@ def find_smoothed(call: Call) -> Iterator[Change]:
             if logs is None or found is None or place is None or not sign:
                 continue
             hot, code, inner = found
-            if hot.dim != 1 or dims not in ((), (1,)) or not is_log_softmax(graph, logs, 1):
+            if (
+                logs.literal(1, "dim") != 1
+                or dims not in ((), (1,))
+                or not is_log_softmax(graph, logs, 1)
+            ):
                 continue
             if not in_one_block(call, [operation, maker, logs, last, *inner]):
                 continue
+            signs = [*negations(graph, operation.value(0)), *negations(graph, first)]
+            inner = (*inner, *signs)
             chain = [operation, maker, *inner]
             if not all(read_only_by(call, one.output, [*chain, last]) for one in inner):
                 continue
             if not read_only_by(call, logs.output, chain):
                 continue
-            index = source.expression(hot.index, last)
+            index = index_code(call, hot, last, with_dim=False)
             logits = source.expression(logs.value(0), last)
             removed = scattered_lines(call, hot.operations, place.function)
             if index is None or logits is None or removed is None:
@@ -192,9 +193,7 @@ def find_smoothed(call: Call) -> Iterator[Change]:
             break
 
 
-def smoothed(
-    call: Call, value: int | None
-) -> tuple[OneHot, str, tuple[Operation, ...]] | None:
+def smoothed(call: Call, value: int | None) -> tuple[OneHot, str, tuple[Operation, ...]] | None:
     """Return the one-hot matrix that is smoothed, the code of the smoothing, and the operations."""
     graph, source = call.graph, call.source
     total = graph.made_by(value, "add")
