@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.recorded import activations, lookups, pairs, pooling, targets
+from cudal1_ci.propose.recorded import activations, filters, lookups, pairs, targets
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
 from cudal1_ci.propose.recorded.source import Source
@@ -17,9 +17,9 @@ from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
     *activations.RULES,
+    *filters.RULES,
     *lookups.RULES,
     *pairs.RULES,
-    *pooling.RULES,
     *targets.RULES,
 )
 

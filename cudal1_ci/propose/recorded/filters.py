@@ -18,6 +18,9 @@ SAME_WEIGHTS = (
 )
 """Operations that keep all elements equal."""
 
+MIN_SIZE = 49
+"""Elements of a kernel from which on two passes are faster."""
+
 
 @dataclass(frozen=True)
 class Mean:
@@ -46,7 +49,8 @@ def means(call: Call) -> Iterator[Mean]:
             and operation.literal(4, "padding") in (None, 0, (0, 0))
             and operation.literal(5, "dilation") in (None, 1, (1, 1))
         )
-        chain = list(kernel_of(call, weights, known.shape[-2] * known.shape[-1]))
+        size = known.shape[-2] * known.shape[-1]
+        chain = list(kernel_of(call, weights, size)) if size >= MIN_SIZE else []
         if is_plain and chain and graph.num_dims(operation.value(0)) == 4:
             yield Mean(operation, weights, tuple(chain))
 
@@ -80,7 +84,7 @@ def kernel_of(call: Call, weights: int, size: int) -> list[Operation]:
 
 def find_means(call: Call) -> Iterator[Change]:
     """Find `conv2d(x, ones / size, groups=channels)`, whether or not it is in a helper."""
-    graph, source = call.graph, call.source
+    source = call.source
     for one in means(call):
         at = one.convolution
         place = source.place(at)
@@ -89,19 +93,33 @@ def find_means(call: Call) -> Iterator[Change]:
         if place is None or file is None or x is None or weights is None or branches(file, place):
             continue
         prefix, modules = functional(call, place.file)
-        rows, columns = f"{bracketed(weights)}.shape[-2]", f"{bracketed(weights)}.shape[-1]"
-        pool = f"{prefix}.avg_pool2d"
-        code = f"{pool}({pool}({x}, (1, {columns}), stride=1), ({rows}, 1), stride=1)"
+        k, groups = bracketed(weights), groups_code(file, place)
+        if groups is None:
+            continue
+        conv = f"{prefix}.conv2d"
+        rows = f"{conv}({x}, {k}.sum(2, keepdim=True), groups={groups})"
+        columns = f"{k}.sum(3, keepdim=True), groups={groups})"
         found = shown(at, source)
         if all(each.recorded.frame == at.recorded.frame for each in one.operations):
             places = [source.place(each) for each in one.operations]
             if all(p is not None and not branches(file, p) for p in places):
+                code = f"{conv}({rows}, {columns}"
                 yield Change(place.file, {place.node: code}, found, modules)
             continue
-        changed = in_helper(call, one, place, file, code)
+        changed = in_helper(call, one, place, file, rows, f"{conv}(rows, {columns}")
         if changed is not None:
             node, name, definition = changed
             yield Change(place.file, {node: name}, found, modules, definition)
+
+
+def groups_code(file: File, place: Place) -> str | None:
+    """Return the code of the number of groups of a convolution."""
+    if not isinstance(place.node, cst.Call):
+        return None
+    for one in place.node.args:
+        if one.keyword is not None and one.keyword.value == "groups":
+            return file.code(one.value)
+    return None
 
 
 def branches(file: File, place: Place) -> bool:
@@ -115,7 +133,7 @@ def branches(file: File, place: Place) -> bool:
 
 
 def in_helper(
-    call: Call, one: Mean, place: Place, file: File, code: str
+    call: Call, one: Mean, place: Place, file: File, rows: str, code: str
 ) -> tuple[cst.CSTNode, str, str] | None:
     """Return the name at the call of the helper that convolves, its new name, and the helper with
     the new code; None unless the caller makes the kernel just for it."""
@@ -141,13 +159,18 @@ def in_helper(
         return None
     if outside and not is_argument(graph, outside, one.convolution):
         return None
-    name = f"mean_{function.name.value}"
+    name = f"box_{function.name.value}"
     if name in file.text:
         return None
-    new = function.with_changes(name=cst.Name(name), leading_lines=[]).deep_replace(
-        place.node, cst.parse_expression(code)
+    line = next((one for one in function.body.body if one is place.statement), None)
+    if line is None or "rows" in names_read(function.body):
+        return None
+    new = line.deep_replace(place.node, cst.parse_expression(code))
+    lines = [*cst.parse_module(f"rows = {rows}").body, cst.ensure_type(new, type(line))]
+    body = [new for old in function.body.body for new in (lines if old is line else [old])]
+    copied = function.with_changes(
+        name=cst.Name(name), leading_lines=[], body=function.body.with_changes(body=body)
     )
-    copied = cst.ensure_type(new, cst.FunctionDef)
     return node.func, name, cst.Module([copied]).code.strip() + "\n"
 
 
@@ -184,7 +207,7 @@ def is_argument(graph: Graph, outside: list[Operation], convolution: Operation) 
 
 RULES = (
     RecordedRule(
-        name="mean_filter",
+        name="box_filter",
         family="algebra",
         why="a kernel of equal weights is a mean over rows, then over columns",
         precondition="the kernel is made of ones in the call",
