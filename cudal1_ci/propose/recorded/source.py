@@ -148,7 +148,8 @@ class Source:
         found: list[cst.BaseExpression | None]
         if isinstance(node, cst.BinaryOperation):
             found = [node.left, node.right]
-            if operation.recorded.name.startswith("__r") and operation.name not in ("rshift",):
+            is_reversed = operation.recorded.name.startswith("__r") and operation.name != "rshift"
+            if is_reversed or self.is_swapped(operation, node, place.file):
                 found = found[::-1]
         elif isinstance(node, cst.UnaryOperation):
             found = [node.expression]
@@ -165,6 +166,15 @@ class Source:
         else:
             return []
         return found if len(found) == count else []
+
+    def is_swapped(self, operation: Operation, node: cst.BinaryOperation, name: str) -> bool:
+        """Return whether an operator's first argument is its right operand: torch records
+        `2 * x` as `mul(x, 2)`."""
+        first, file = operation.value(0), self.file(name)
+        if operation.name not in ("add", "mul") or operation.value(1) is not None or file is None:
+            return False
+        code = self.expression(first, operation)
+        return code is not None and code == file.code(node.right)
 
     def scope(self, operation: Operation) -> dict[str, Argument]:
         """Return the local variables before an operation."""
