@@ -226,7 +226,7 @@ def untransposed(call: Call, operation: Operation | None) -> int | None:
     rank = call.graph.num_dims(value)
     if operation.name in ("transpose", "swapaxes"):
         given = (operation.literal(1, "dim0"), operation.literal(2, "dim1"))
-        is_swap = call.graph.dims(operation, given, value) == (rank - 2, rank - 1)
+        is_swap = call.graph.dims(given, value) == (rank - 2, rank - 1)
     elif operation.name == "permute":
         first = operation.literal(1, "dims")
         rest = [operation.literal(n) for n in range(1, len(operation.recorded.args))]
@@ -301,9 +301,8 @@ class Writer:
         dropped = {one.statement: one for one in (*q.dropped, *k.dropped)}
         self.check_names(q, k, dropped)
         argument, build = self.mask_code(masks, q)
-        for node, site in self.statements.items():
-            if node is not self.place.statement and node not in self.new:
-                self.new[node] = f"{site.target} = None"
+        gone = [one for one in self.statements if one not in build]
+        self.new.update(dict.fromkeys(self.body.without(gone), ""))
         for node, site in dropped.items():
             self.new[node] = f"{site.target} = {site.target}"
         self.new.update(build)
@@ -340,6 +339,14 @@ class Writer:
         prefix = function_prefix(self.file.module) or "torch.nn.functional"
         code = f"{prefix}.scaled_dot_product_attention({', '.join([*codes, *given])}){after}"
         return code + self.contiguous()
+
+    def packed(self, code: str, value: int | None, is_transposed: bool) -> str:
+        """Return code of a tensor whose last dimension has no gaps: fused kernels need it."""
+        known = self.graph.of(value)
+        if known is None or len(known.stride) < 2:
+            return code
+        is_packed = known.stride[-2 if is_transposed else -1] == 1
+        return code if is_packed else f"{bracketed(code)}.contiguous()"
 
     def contiguous(self) -> str:
         """Return a copy if the result is viewed with dimensions merged: SDPA's may not be in
@@ -513,7 +520,7 @@ class Writer:
     def code(self, value: int | None, at: Operation, guard: Sequence[object] = ()) -> str | None:
         """Return code of a value that is bound wherever the result is computed."""
         code = self.source.expression(value, at=at)
-        return None if code is None else self.bound(code, guard)
+        return None if code is None else self.bound(bare(code), guard)
 
     def bound(self, code: str | None, guard: Sequence[object] = ()) -> str | None:
         """Return code if all its names are bound whenever the result is computed."""
@@ -531,7 +538,7 @@ class Writer:
         before, after = self.source.scope(made), self.source.scope(at)
         if any(before.get(name) != after.get(name) for name in names_read(node)):
             return None
-        return cst.Module([]).code_for_node(node)
+        return bare(cst.Module([]).code_for_node(node))
 
     def argument_node(
         self, operation: Operation, position: int, name: str
@@ -622,6 +629,8 @@ class Writer:
                 continue
             more = ".transpose(-2, -1)" if still else ""
             whole = f"{bracketed(code)}{more}{suffix}" if more or suffix else code
+            if not suffix:
+                whole = self.packed(whole, current, bool(still))
             choices.append((still, Operand(whole, current, factors, dropped)))
         if not choices:
             raise Refused
@@ -747,7 +756,12 @@ class Writer:
         if suffix == ".transpose(-2, -1)" and maker is not None:
             before = self.code(maker, self.final)
             if before is not None:
-                return before, after
+                return self.packed(before, maker, False), after
+        is_turned = suffix == ".transpose(-2, -1)"
+        if is_turned or not suffix:
+            return self.packed(
+                f"{bracketed(code)}{suffix}" if suffix else code, value, is_turned
+            ), after
         return (f"{bracketed(code)}{suffix}" if suffix else code), after
 
     def scale(self, q: Operand, k: Operand) -> str | None:

@@ -80,10 +80,7 @@ class Body:
         for one in self.file.above(node):
             if one is self.function:
                 break
-            if isinstance(one, cst.If):
-                if child is not one.test:
-                    found.append((one, child is one.body))
-            elif isinstance(one, cst.IfExp):
+            if isinstance(one, cst.If | cst.IfExp):
                 if child is not one.test:
                     found.append((one, child is one.body))
             elif isinstance(one, BRANCHES) and not (
@@ -186,6 +183,24 @@ class Body:
         """Return whether a branch has no other statements than these."""
         block = branch.body if isinstance(branch, cst.Else) else branch
         return isinstance(block, cst.IndentedBlock) and {*block.body} <= {*allowed}
+
+    def without(self, gone: Iterable[cst.CSTNode]) -> list[cst.CSTNode]:
+        """Return what to remove for these statements to go: branches that they are all of, too."""
+        left = {*gone}
+        while True:
+            whole: set[cst.CSTNode] = set()
+            for one in left:
+                block = self.file.parents[one]
+                owner = self.file.parents[block]
+                if isinstance(block, cst.IndentedBlock) and {*block.body} <= left:
+                    if isinstance(owner, cst.Else) or (
+                        isinstance(owner, cst.If) and (owner.orelse is None or owner.orelse in left)
+                    ):
+                        whole.add(owner)
+            if whole <= left:
+                break
+            left |= whole
+        return [one for one in left if not any(a in left for a in self.file.above(one))]
 
     def is_plain(self) -> bool:
         """Return whether the function only computes and returns: no state is written."""
@@ -321,7 +336,14 @@ def bare(code: str) -> str:
     node = cst.parse_expression(code)
     if getattr(node, "lpar", ()):
         node = node.with_changes(lpar=node.lpar[1:], rpar=node.rpar[1:])
-    return cst.Module([]).code_for_node(node)
+    code = cst.Module([]).code_for_node(node)
+    if "\n" in code and not {*code} & {*"#'\""}:
+        code = " ".join(code.split())
+        for bracket in "([{":
+            code = code.replace(f"{bracket} ", bracket)
+        for bracket in ")]}":
+            code = code.replace(f", {bracket}", bracket).replace(f" {bracket}", bracket)
+    return code
 
 
 def function_prefix(module: cst.Module) -> str | None:
