@@ -287,12 +287,13 @@ class Writer:
         self.statements: dict[cst.CSTNode, Site] = {}
         """Statements that only compute scores or weights, by node."""
         self.rank = self.graph.num_dims(found.product.output)
+        self.guards: list[tuple[cst.If, str]] = []
+        """Branches that were not taken and use the weights, with when they are not."""
         self.folded: Operation | None = None
         """The view of 3-D scores that gives them their heads."""
 
     def change(self) -> Change:
         """Return the change."""
-        found = self.found
         masks = self.read_text()
         self.read_views(masks)
         q, k = self.queries_and_keys()
@@ -301,17 +302,23 @@ class Writer:
         dropped = {one.statement: one for one in (*q.dropped, *k.dropped)}
         self.check_names(q, k, dropped)
         argument, build = self.mask_code(masks, q)
+        code = self.call_code(q, k, v, argument) + after_v
+        if self.guards:
+            new = self.guarded(code, [*self.statements, *dropped], build)
+            return self.change_of(new)
         gone = [one for one in self.statements if one not in build]
         self.new.update(dict.fromkeys(self.body.without(gone), ""))
         for node, site in dropped.items():
             self.new[node] = f"{site.target} = {site.target}"
         self.new.update(build)
-        code = self.call_code(q, k, v, argument) + after_v
         self.new[self.place.node] = code
+        return self.change_of(self.new)
+
+    def change_of(self, new: dict[cst.CSTNode, str]) -> Change:
         return Change(
             file=self.place.file,
-            new=self.new,
-            found=shown(found.final, self.source),
+            new=new,
+            found=shown(self.final, self.source),
             modules=frozenset() if function_prefix(self.file.module) else frozenset(("torch",)),
         )
 
@@ -484,9 +491,10 @@ class Writer:
                         is_over = True
                         continue
                 size = body.size_code(mention, q.code, k.code)
-                if size is None:
-                    raise Refused
-                self.new[size[0]] = size[1]
+                if size is not None:
+                    self.new[size[0]] = size[1]
+                    continue
+                self.guards.append(self.guard_of(mention))
         for number in {one.recorded.frame for one in self.chain} - {self.final.recorded.frame}:
             inside = [one for one in self.chain if one.recorded.frame == number]
             helper, _ = self.sites(inside[0])[0]
@@ -502,6 +510,61 @@ class Writer:
                     is_shape = helper.size_code(mention, "q", "k") is not None
                     if statement not in own and not helper.is_return(statement) and not is_shape:
                         raise Refused
+
+    def guard_of(self, mention: cst.Name) -> tuple[cst.If, str]:
+        """Return the branch beside the result that uses scores or weights, with a test that holds
+        where it is not taken, as in this call."""
+        branches = [b for b in self.body.branches(mention) if b not in self.base]
+        if not branches:
+            raise Refused
+        node, taken = branches[-1]
+        siblings = self.body.siblings(self.place.statement)
+        if not isinstance(node, cst.If) or node not in siblings or node.orelse is not None:
+            raise Refused
+        if not taken or any(self.body.is_inside(one, node) for one in self.statements):
+            raise Refused
+        name = is_none_test((node, False)) or is_none_test((node, True))
+        held = self.source.scope(self.final).get(name) if name is not None else None
+        is_absent = held is not None and held.kind == "literal" and held.text == "None"
+        if not is_absent or is_none_test((node, True)) is None:
+            raise Refused
+        return node, f"{name} is None"
+
+    def guarded(
+        self, code: str, own: Sequence[cst.CSTNode], build: dict[cst.CSTNode, str]
+    ) -> dict[cst.CSTNode, str]:
+        """Return the old lines in a branch of their own, beside the new call."""
+        siblings = self.body.siblings(self.place.statement)
+        extra = [node for node, _ in self.guards]
+        gone = [*self.body.without(own), *extra, self.place.statement]
+        if build or not all(one in siblings for one in gone):
+            raise Refused
+        numbers = sorted({siblings.index(one) for one in gone})
+        lines = [siblings[number] for number in numbers]
+        if numbers != [*range(numbers[0], numbers[-1] + 1)] or lines[-1] is not gone[-1]:
+            raise Refused
+        tests = dict.fromkeys(test for _, test in self.guards)
+        for test in tests:
+            name = test.partition(" ")[0]
+            stored = [one for one in self.body.mentions(name) if self.body.is_stored(one)]
+            if any(
+                self.body.is_inside(one, line)
+                for one in stored
+                for line in lines
+                if line not in extra
+            ):
+                raise Refused
+        line = self.place.statement
+        new_line = line.deep_replace(self.place.node, cst.parse_expression(code))
+        assert isinstance(new_line, cst.CSTNode)
+        text = f"if {' and '.join(tests)}:\n{self.body.indented([new_line])}"
+        old: list[cst.CSTNode] = []
+        for one in lines:  # the branch is known to be taken there
+            only = one if len(tests) == 1 and one in extra else None
+            block = only.body if isinstance(only, cst.If) else None
+            old += [*block.body] if isinstance(block, cst.IndentedBlock) else [one]
+        text += f"else:\n{self.body.indented(old)}"
+        return {lines[0]: text, **dict.fromkeys(lines[1:], "")}
 
     def names_stay(self, names: set[str]) -> None:
         """Refuse if queries or keys may be bound again after their product."""
@@ -958,7 +1021,8 @@ class Writer:
             return None
         if step.kind in ("add", "sub"):
             value = step.operation.value(step.position, "other")
-            code = self.code(value, self.final, mask.branches)
+            code = self.given_code(step.operation, step.position, value, self.final)
+            code = self.bound(code, mask.branches)
             if code is None:
                 return None
             suffix = self.mask_suffix(mask, value, self.final)
@@ -1004,8 +1068,17 @@ class Writer:
         known = self.graph.of(value)
         if known is None or known.dtype != "bool":
             return None
-        code = self.source.expression(value, at=at)
-        return None if code is None else bare(code)
+        position = 1 if step.operation.name.startswith("masked_fill") else 0
+        return self.given_code(step.operation, position, value, at)
+
+    def given_code(
+        self, operation: Operation, position: int, value: int | None, at: Operation
+    ) -> str | None:
+        """Return a tensor argument's code at another place: as it is written if it can be, so
+        that no cast is lost that did nothing in this call."""
+        node = self.argument_node(operation, position, "mask")
+        code = None if node is None else self.repeated(node, operation, at)
+        return self.source.expression(value, at=at) if code is None else code
 
     def fill_position(self, step: Step) -> int:
         if step.operation.name.startswith("masked_fill"):

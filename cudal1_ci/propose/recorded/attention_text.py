@@ -192,15 +192,27 @@ class Body:
             for one in left:
                 block = self.file.parents[one]
                 owner = self.file.parents[block]
-                if isinstance(block, cst.IndentedBlock) and {*block.body} <= left:
-                    if isinstance(owner, cst.Else) or (
-                        isinstance(owner, cst.If) and (owner.orelse is None or owner.orelse in left)
-                    ):
-                        whole.add(owner)
+                is_whole = isinstance(block, cst.IndentedBlock) and {*block.body} <= left
+                is_free = isinstance(owner, cst.Else) or (
+                    isinstance(owner, cst.If) and (owner.orelse is None or owner.orelse in left)
+                )
+                if is_whole and is_free:
+                    whole.add(owner)
             if whole <= left:
                 break
             left |= whole
         return [one for one in left if not any(a in left for a in self.file.above(one))]
+
+    def siblings(self, statement: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return the statements of a statement's block."""
+        block = self.file.parents[statement]
+        return [*block.body] if isinstance(block, cst.IndentedBlock) else []
+
+    def indented(self, lines: Iterable[cst.CSTNode]) -> str:
+        """Return statements as the body of a branch."""
+        step = self.file.module.default_indent
+        text = "".join(self.file.code(one) for one in lines)
+        return "".join(f"{step}{one}" if one.strip() else one for one in text.splitlines(True))
 
     def is_plain(self) -> bool:
         """Return whether the function only computes and returns: no state is written."""
