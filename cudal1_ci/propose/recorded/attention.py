@@ -497,7 +497,7 @@ class Writer:
                 self.guards.append(self.guard_of(mention))
         for number in {one.recorded.frame for one in self.chain} - {self.final.recorded.frame}:
             inside = [one for one in self.chain if one.recorded.frame == number]
-            helper, _ = self.sites(inside[0])[0]
+            (helper, _), (_, outer), *_ = self.sites(inside[0])
             own = {
                 site.statement
                 for one in [*inside, *self.found.extra]
@@ -507,8 +507,17 @@ class Writer:
             for name in self.chain_names(number):
                 for mention in helper.mentions(name):
                     statement = helper.statement(mention)
-                    is_shape = helper.size_code(mention, "q", "k") is not None
-                    if statement not in own and not helper.is_return(statement) and not is_shape:
+                    is_known = (
+                        statement in own
+                        or helper.is_parameter(mention)
+                        or helper.is_return(statement)
+                        or helper.size_code(mention, "q", "k") is not None
+                    )
+                    if not is_known and not any(
+                        isinstance(outer.node, cst.Call)
+                        and helper.is_decided((node, not taken), outer.node)
+                        for node, taken in helper.branches(mention)
+                    ):
                         raise Refused
 
     def guard_of(self, mention: cst.Name) -> tuple[cst.If, str]:
@@ -521,7 +530,8 @@ class Writer:
         siblings = self.body.siblings(self.place.statement)
         if not isinstance(node, cst.If) or node not in siblings or node.orelse is not None:
             raise Refused
-        if not taken or any(self.body.is_inside(one, node) for one in self.statements):
+        own = [*self.statements, *self.body.returns()]
+        if not taken or any(self.body.is_inside(one, node) for one in own):
             raise Refused
         name = is_none_test((node, False)) or is_none_test((node, True))
         held = self.source.scope(self.final).get(name) if name is not None else None

@@ -225,6 +225,10 @@ class Body:
             statement.body[0], cst.Return
         )
 
+    def returns(self) -> list[cst.CSTNode]:
+        """Return the statements that leave the function."""
+        return [one for one in self.file.ranges if self.is_return(one)]
+
     def is_decided(self, branch: Branch, call: cst.Call) -> bool:
         """Return whether a call of this function takes a branch by what it leaves out."""
         name = is_none_test(branch, wanted=None)
