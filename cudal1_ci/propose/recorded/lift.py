@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.bounds import Bounds
+from cudal1_ci.propose.recorded.bounds import Bounds, plus, split
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.source import IMPURE, File, Source, bracketed, names_read
 
@@ -87,6 +87,12 @@ class Lift:
     """Of an index that counts."""
     known: dict[str, Lifted] = field(default_factory=dict)
     """What names of the loop are for all turns."""
+    lines: list[str] | None = None
+    """What is to be assigned before the expressions."""
+    taken: set[str] = field(default_factory=set)
+    """Names of the function."""
+    dtypes: dict[str, str] = field(default_factory=dict)
+    """Of tensors that names of the loop hold."""
 
     def __post_init__(self) -> None:
         self.ranks: dict[cst.CSTNode, tuple[int, str]] = {}
@@ -316,11 +322,19 @@ class Lift:
         is_method = isinstance(function, cst.Attribute) and function.value is operands[0]
         if not is_method or self.bounds is None or not sizes or len(sizes) != self.rank(node):
             raise Refused
+        if x.rank < 1 or x.turns is None:
+            raise Refused
         for one in sizes:
             if self.varies(one) or isinstance(one, cst.Tuple):
                 raise Refused
             self.check_pure(one)
-        listed = ", ".join([self.bounds.count, *(self.code(one) for one in sizes)])
+        spelled = [self.code(one) for one in sizes]
+        if spelled == ["-1"]:
+            flat = f"{bracketed(x.code)}.flatten(1)" if x.rank > 1 else x.code
+            return replace(x, code=flat, rank=1, is_new=False)
+        if "-1" in spelled and split(self.bounds.count)[1] < 0:
+            raise Refused  # without a turn, -1 has no meaning
+        listed = ", ".join([self.bounds.count, *spelled])
         code = f"{bracketed(x.code)}.reshape({listed})"
         return replace(x, code=code, rank=self.rank(node), is_new=False)
 
@@ -403,8 +417,6 @@ class Lift:
             return self.ranks[node][1]
         return self.dtypes.get(node.value, "") if isinstance(node, cst.Name) else ""
 
-    dtypes: dict[str, str] = field(default_factory=dict)
-    """Of tensors that names of the loop hold."""
 
     def position(self, parts: list[cst.BaseSlice], at: int, rank: int, is_kept: bool) -> int:
         """Return which dimension of the result the turns are."""
@@ -431,8 +443,7 @@ class Lift:
             if value is not None and value.dtype in INDEX_DTYPES:
                 indices.append((self.lift(part.value).first(), len(value.shape)))
             elif self.bounds is not None and (o := self.bounds.offset(part.value)) is not None:
-                device = f"device={self.code(node.value)}.device"
-                indices.append((f"torch.arange({self.bounds.limits(o)}, {device})", 0))
+                indices.append((self.positions(o, node.value), 0))
             else:
                 raise Refused
         most = max((one[1] for one in indices), default=0)
@@ -441,12 +452,34 @@ class Lift:
         listed = []
         for index, dims in indices:
             if isinstance(index, str):
-                listed.append(f"{index}[{', '.join([':', *['None'] * most])}]")
+                listed.append(self.named(f"{index}[{', '.join([':', *['None'] * most])}]"))
             elif index.turns is not None and dims != most:
                 raise Refused
             else:
                 listed.append(index.code)
         return Lifted(f"{self.code(node.value)}[{', '.join(listed)}]", rank, 0, is_computed=True)
+
+    def positions(self, offset: int, base: cst.BaseExpression) -> str:
+        assert self.bounds is not None
+        return f"torch.arange({self.bounds.limits(offset)}, device={self.code(base)}.device)"
+
+    def named(self, code: str) -> str:
+        """Return a name for code that is assigned before, where there is room for that."""
+        if self.lines is None:
+            return code
+        known = {value: name for name, _, value in (one.partition(" = ") for one in self.lines)}
+        if code not in known:
+            name = self.free_name("positions")
+            self.lines.append(f"{name} = {code}")
+            return name
+        return known[code]
+
+    def free_name(self, wanted: str) -> str:
+        """Return a name that nothing else has."""
+        while wanted in self.taken:
+            wanted += "_"
+        self.taken.add(wanted)
+        return wanted
 
     def spelled(self, part: cst.BaseSlice) -> str:
         if isinstance(part, cst.Index):
@@ -553,6 +586,4 @@ def is_basic(part: cst.BaseSlice) -> bool:
 
 def one_more(upper: str, lower: str) -> bool:
     """Return whether one bound is another one plus 1."""
-    from cudal1_ci.propose.recorded.bounds import plus
-
     return upper.replace(" ", "") == plus(lower, 1).replace(" ", "")

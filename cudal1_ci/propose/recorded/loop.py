@@ -78,6 +78,8 @@ class Loop:
         if not isinstance(target, cst.Name) or names_read(over) & changing:
             return None
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
+        lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
+        lift.lines = [] if isinstance(self.node, cst.For) else None
         lift.bounds = self.bounds(target.value)
         if lift.bounds is not None:
             return lift

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.recorded.hoist import find_hoisted
 from cudal1_ci.propose.recorded.lift import Lift, Lifted, Refused, integer, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
@@ -167,7 +168,7 @@ class Batch:
             self.statement(one)
         if not self.results or self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused
-        lines = needed(self.lines)
+        lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,
             new={self.loop.node: "\n".join(lines), **self.new},
@@ -180,15 +181,14 @@ class Batch:
             if not isinstance(node.operator, cst.AddAssign | cst.SubtractAssign):
                 raise Refused
             sign = "+" if isinstance(node.operator, cst.AddAssign) else "-"
-            self.lines.append(f"{node.target.value} {sign}= {self.summed(node.value)}")
+            self.lines.append(f"{node.target.value} {sign}= {self.summed([node.value])}")
         elif isinstance(node, cst.Assign) and len(node.targets) == 1:
             target = node.targets[0].target
             if isinstance(target, cst.Subscript):
                 self.write(target, node.value)
             elif isinstance(target, cst.Name) and target.value in self.results:
-                terms = terms_of(node.value)
-                sums = "".join(f" {sign} {self.summed(one)}" for sign, one in terms[1:])
-                self.lines.append(f"{target.value} = {target.value}{sums}")
+                terms = terms_of(node.value)[1:]
+                self.lines.append(f"{target.value} = {target.value}{self.sums(terms)}")
             elif isinstance(target, cst.Name):
                 self.assign(target.value, node.value)
             elif isinstance(target, cst.Tuple) and isinstance(node.value, cst.Tuple):
@@ -218,14 +218,26 @@ class Batch:
             name, lifted.rank, lifted.turns, lifted.is_kept, lifted.is_new, True
         )
 
-    def summed(self, term: cst.BaseExpression) -> str:
-        """Return the sum of a term over all turns."""
-        lifted = self.lift.lift(term)
-        dtype = self.lift.ranks.get(term, (0, ""))[1]
-        if lifted.turns is None or not dtype.startswith(("float", "bfloat")):
+    def sums(self, terms: list[tuple[str, cst.BaseExpression]]) -> str:
+        """Return what is added to a sum."""
+        if all(sign == "+" for sign, _ in terms):
+            try:
+                return f" + {self.summed([one for _, one in terms])}"
+            except Refused:
+                pass
+        return "".join(f" {sign} {self.summed([one])}" for sign, one in terms)
+
+    def summed(self, terms: list[cst.BaseExpression]) -> str:
+        """Return the sum of terms over all turns."""
+        found = [self.lift.lift(one) for one in terms]
+        dtypes = {self.lift.ranks.get(one, (0, ""))[1] for one in terms}
+        if len(dtypes) != 1 or not dtypes.pop().startswith(("float", "bfloat")):
             raise Refused
-        lifted = lifted.first() if lifted.is_kept else lifted
-        return f"{bracketed(lifted.code)}.sum({lifted.turns})"
+        found = [one.first() if one.is_kept else one for one in found]
+        if len({(one.rank, one.turns) for one in found}) != 1 or found[0].turns is None:
+            raise Refused
+        code = " + ".join(one.code for one in found)
+        return f"{bracketed(code)}.sum({found[0].turns})"
 
     def write(self, target: cst.Subscript, value: cst.BaseExpression) -> None:
         """Write all positions of `out[:, t] = ...` at once."""
@@ -276,10 +288,6 @@ class Batch:
         else:
             self.lines.append(f"{name} = {code}")
             self.new[join] = name
-
-
-def needed(lines: list[str]) -> list[str]:
-    return lines
 
 
 def find_batched(call: Call) -> Iterator[Change]:
@@ -368,5 +376,13 @@ RULES = (
         precondition="no turn reads what an earlier one made, but for sums, lists and tensors that "
         "are read after the loop",
         find=find_batched,
+    ),
+    RecordedRule(
+        name="hoisted_from_loop",
+        family="loops",
+        why="one large operation before the loop runs where each turn launched a small one",
+        precondition="what is moved reads only the turn's own position of what the loop leaves "
+        "alone",
+        find=find_hoisted,
     ),
 )
