@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.hoist import find_hoisted
+from cudal1_ci.propose.recorded.hoist import Hoist
 from cudal1_ci.propose.recorded.lift import Lift, Lifted, Refused, integer, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
@@ -298,6 +298,24 @@ def find_batched(call: Call) -> Iterator[Change]:
             continue
         try:
             yield Batch(loop, lift).change()
+        except Refused:
+            continue
+
+
+def find_hoisted(call: Call) -> Iterator[Change]:
+    """Find recurrences whose turns compute what needs no state."""
+    for loop in loops_in(call):
+        lift = loop.lift() if isinstance(loop.node, cst.For) else None
+        again = loop.lift()
+        if lift is None or again is None or lift.bounds is None:
+            continue
+        try:
+            Batch(loop, again).change()
+            continue  # it has no state
+        except Refused:
+            pass
+        try:
+            yield Hoist(loop, lift, lift.bounds).change()
         except Refused:
             continue
 
