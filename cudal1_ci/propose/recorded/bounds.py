@@ -45,7 +45,11 @@ class Bounds:
         if where is not None and (name, *where) in self.sizes and less <= 0:
             high = str(less) if less else ""
         start = str(low) if low else ""
-        spaced = " " if high and not high.lstrip("-").isidentifier() and not high.lstrip("-").isdigit() else ""
+        spaced = (
+            " "
+            if high and not high.lstrip("-").isidentifier() and not high.lstrip("-").isdigit()
+            else ""
+        )
         return f"{start}{' ' if start and spaced else ''}:{spaced}{high}"
 
     def limits(self, offset: int) -> str:

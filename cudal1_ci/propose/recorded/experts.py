@@ -117,7 +117,9 @@ def only_adds(loop: Loop, body: list[cst.BaseSmallStatement], token: str) -> boo
         if value is not None and (names_read(value) & stored) - read - roots(loop.target):
             return False
         read |= stored_names(one)
-    return all(known_call(loop, one) for s in body for one in within(s) if isinstance(one, cst.Call))
+    return all(
+        known_call(loop, one) for s in body for one in within(s) if isinstance(one, cst.Call)
+    )
 
 
 def known_call(loop: Loop, node: cst.Call) -> bool:

@@ -89,9 +89,7 @@ class Hoist:
             return
         hoisted = self.by_code.get(lifted.code)
         if hoisted is not None:
-            lifted = Lifted(
-                hoisted, lifted.rank, lifted.turns, lifted.is_kept, lifted.is_new, True
-            )
+            lifted = Lifted(hoisted, lifted.rank, lifted.turns, lifted.is_kept, lifted.is_new, True)
         elif lifted.is_computed and lifted.turns is not None:
             return
         elif lifted.turns and not lifted.is_kept:
@@ -137,7 +135,6 @@ class Hoist:
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
             return node.func.attr.value.strip("_")
         return self.lift.operation(node).name.strip("_")
-
 
     def fuse(self, node: cst.CSTNode) -> None:
         """Write `moved[t] + self.linear(state)` as one product that adds, and `z * c + (1 - z) * h`
@@ -277,4 +274,3 @@ def stored_in_place(body: list[cst.BaseSmallStatement]) -> set[str]:
                 if isinstance(target.target, cst.Subscript):
                     found |= roots(target.target)
     return found
-

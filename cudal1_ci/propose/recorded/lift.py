@@ -268,9 +268,7 @@ class Lift:
             return x
         code = self.swapped(node, {operands[0]: x.code})
         is_new = x.is_new if name in COPIES - {"clone"} or name in CASTS else True
-        return replace(
-            x, code=code, is_new=is_new, is_computed=x.is_computed or name not in COPIES
-        )
+        return replace(x, code=code, is_new=is_new, is_computed=x.is_computed or name not in COPIES)
 
     def with_dims(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
         """Return a call whose dimensions are counted from the turns."""
@@ -314,9 +312,7 @@ class Lift:
             )
         raise Refused
 
-    def reshaped(
-        self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression]
-    ) -> Lifted:
+    def reshaped(self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression]) -> Lifted:
         function = node.func
         sizes = operands[1:]
         is_method = isinstance(function, cst.Attribute) and function.value is operands[0]
@@ -417,7 +413,6 @@ class Lift:
             return self.ranks[node][1]
         return self.dtypes.get(node.value, "") if isinstance(node, cst.Name) else ""
 
-
     def position(self, parts: list[cst.BaseSlice], at: int, rank: int, is_kept: bool) -> int:
         """Return which dimension of the result the turns are."""
         before = parts[:at]
@@ -502,6 +497,9 @@ class Swap(cst.CSTTransformer):
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         code = self.new.get(original_node)  # type: ignore[call-overload]
         if code is None:
+            if isinstance(original_node, cst.Arg) and original_node.value in self.new:
+                bare = cst.parse_expression(self.new[original_node.value])
+                return updated_node.with_changes(value=bare)
             return updated_node
         node = cst.parse_expression(code)
         is_open = isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation)

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
-from cudal1_ci.propose.recorded.graph import Operation
-from cudal1_ci.propose.recorded.lift import Lift, Lifted, Refused, integer, within
+from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.lift import (
+    BINARY,
+    UNARY,
+    Lift,
+    Lifted,
+    Refused,
+    integer,
+    within,
+)
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File, names_read
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
@@ -95,7 +103,9 @@ class Loop:
     def around(self) -> list[Operation]:
         """Return the operations of the function's own frames."""
         frames = {one.recorded.frame for one in self.inside}
-        callers = {self.call.graph.recording.frames[one].caller for one in frames if one is not None}
+        callers = {
+            self.call.graph.recording.frames[one].caller for one in frames if one is not None
+        }
         wanted = callers if isinstance(self.node, cst.BaseComp) else frames
         found = [one for one in self.inside if one.recorded.frame in wanted]
         if found:
@@ -182,9 +192,23 @@ class Loop:
 
     def is_fresh(self, name: str) -> bool:
         """Return whether a local is a tensor that was made to be filled."""
-        first = self.inside[0]
+        first, graph = self.inside[0], self.call.graph
         held = self.call.source.scope(first).get(name)
-        return held is not None and self.call.graph.made_by(held.value, *FRESH) is not None
+        if held is None or graph.made_by(held.value, *FRESH) is None:
+            return False
+        before = [one for one in graph.readers.get(held.value or 0, []) if one.index < first.index]
+        return not before  # no view of it was taken
+
+    def is_own(self, name: str) -> bool:
+        """Return whether a local is a number, or a tensor whose memory nothing else shares."""
+        held = self.call.source.scope(self.inside[0]).get(name)
+        if held is None or held.kind != "value":
+            return held is not None and held.kind == "literal"
+        return self.call.graph.made_by(
+            held.value, *FRESH, *UNARY, *BINARY, "clone"
+        ) is not None and (
+            self.call.graph.made_by(held.value, *CASTS, "detach", "contiguous") is None
+        )
 
 
 def loops_in(call: Call) -> Iterator[Loop]:

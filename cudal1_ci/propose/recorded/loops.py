@@ -101,7 +101,8 @@ def the_join(node: cst.CSTNode, name: str) -> cst.Call | None:
     found = [
         one
         for one in within(node)
-        if isinstance(one, cst.Call) and isinstance(arg_of(one), cst.Name)
+        if isinstance(one, cst.Call)
+        and isinstance(arg_of(one), cst.Name)
         and arg_of(one).value == name  # type: ignore[union-attr]
     ]
     names = [one for one in within(node) if isinstance(one, cst.Name) and one.value == name]
@@ -179,6 +180,8 @@ class Batch:
     def statement(self, node: cst.BaseSmallStatement) -> None:
         if isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Name):
             if not isinstance(node.operator, cst.AddAssign | cst.SubtractAssign):
+                raise Refused
+            if not self.loop.is_own(node.target.value):
                 raise Refused
             sign = "+" if isinstance(node.operator, cst.AddAssign) else "-"
             self.lines.append(f"{node.target.value} {sign}= {self.summed([node.value])}")
