@@ -9,8 +9,10 @@ from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
     activations,
     attention,
+    experts,
     filters,
     lookups,
+    loops,
     pairs,
     targets,
 )
@@ -23,6 +25,8 @@ from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
+    *loops.RULES,
+    *experts.RULES,
     *attention.RULES,
     *activations.RULES,
     *filters.RULES,
