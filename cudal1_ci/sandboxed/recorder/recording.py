@@ -84,6 +84,10 @@ def recorded(
     recorder = Recorder(module, inputs, root, text)
     with recorder:
         output = call()
+    for _ in range(NUM_TIMED - 3 if total_us < LONG_US else 0):
+        with Timer() as timer:
+            call()
+        recorder.take_times(timer.calls)
     return recorder.result(output, total_us)
 
 
@@ -91,6 +95,29 @@ def synchronize(tensors: Sequence[torch.Tensor]) -> None:
     """Wait for the GPU where the call computes on one."""
     if any(one.is_cuda for one in tensors):
         torch.cuda.synchronize()
+
+
+class Timer(TorchFunctionMode):
+    """Time every torch function that is called while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, float]] = []
+        """Names, with microseconds."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        name = name_of(func)
+        started_s = time.perf_counter()
+        result = func(*args, **(kwargs or {}))
+        if name not in ("__get__", "__set__"):
+            self.calls.append((name, 1e6 * (time.perf_counter() - started_s)))
+        return result
 
 
 class Recorder(TorchFunctionMode):
@@ -107,6 +134,8 @@ class Recorder(TorchFunctionMode):
         self.root, self.text = None if root is None else os.path.realpath(root), str(text)
         self.values: list[RecordedValue] = []
         self.numbers: dict[int, int] = {}
+        self.by_storage: dict[int | None, list[int]] = {}
+        """Ids of tensors by the memory that they are in."""
         self.alive: list[Any] = []
         """What is recorded, so that no id is given twice."""
         self.frames: list[Frame] = []
@@ -114,6 +143,8 @@ class Recorder(TorchFunctionMode):
         self.scopes: list[Scope] = []
         self.newest_scope: dict[int, int] = {}
         self.operations: list[RecordedOperation] = []
+        self.timed: list[int] = []
+        """Operations that are calls, which `Timer` sees too."""
         self.events: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
         self.is_cut = False
         self.is_on_gpu = any(one.is_cuda for one in inputs)
@@ -158,6 +189,7 @@ class Recorder(TorchFunctionMode):
         if event is not None:
             event[1].record()
             self.events[len(self.operations)] = event
+        self.timed.append(len(self.operations))
         return self.keep(name, args, kwargs, result, host_us, place, given, named)
 
     def start_event(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
@@ -189,6 +221,8 @@ class Recorder(TorchFunctionMode):
             tensors, writes = [args[0]], True
         if isinstance(kwargs.get("out"), torch.Tensor):
             tensors, writes = [kwargs["out"]], True
+        if writes:
+            self.forget_views(tensors)
         outputs = []
         for tensor in tensors[:MAX_ITEMS]:
             known = self.numbers.get(id(tensor))
@@ -209,6 +243,16 @@ class Recorder(TorchFunctionMode):
             )
         )
         return result
+
+    def take_times(self, calls: Sequence[tuple[str, float]]) -> None:
+        """Take the times of another call where they are shorter, if it called the same."""
+        if [self.operations[n].name for n in self.timed] != [
+            name[:512] for name, _ in calls[: len(self.timed)]
+        ]:
+            return
+        for number, (_, host_us) in zip(self.timed, calls, strict=False):
+            one = self.operations[number]
+            self.operations[number] = replace(one, host_us=min(one.host_us, host_us))
 
     # --- values ----------------------------------------------------------------------------------
 
@@ -232,7 +276,16 @@ class Recorder(TorchFunctionMode):
         )
         self.numbers[id(tensor)] = number
         self.alive.append(tensor)
+        if (place := storage_of(tensor)) is not None:
+            self.by_storage.setdefault(place, []).append(id(tensor))
         return number
+
+    def forget_views(self, written: Sequence[Any]) -> None:
+        """Forget the numbers of all tensors in the memory that was written: where they are seen
+        again, they are new values."""
+        for tensor in written:
+            for one in self.by_storage.pop(storage_of(tensor), ()):
+                self.numbers.pop(one, None)
 
     def argument(self, value: Any, depth: int = 0) -> Argument:
         """Return what is kept of an argument or a local variable."""
@@ -380,6 +433,13 @@ def span_of(frame: FrameType) -> Span | None:
     _, last, column, last_column = position
     line = int(position[0])
     return Span(line=line, last_line=last or line, column=column, last_column=last_column)
+
+
+def storage_of(tensor: Any) -> int | None:
+    """Return the address of a tensor's memory; None where it has none."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return None
+    return tensor.untyped_storage().data_ptr() or None
 
 
 def facts_of(tensor: torch.Tensor) -> tuple[float | None, bool]:
