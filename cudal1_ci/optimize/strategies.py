@@ -12,9 +12,10 @@ from cudal1_ci.propose.wrappers.strategy import Wrappers
 def default_strategies(
     config: PlaybookConfig, kind: str, *, min_share: float = 0.0
 ) -> tuple[Strategy, ...]:
-    """Return the strategies that suit a `kind` of device (`cpu` or `cuda`), cheap ones first."""
+    """Return the strategies that suit a `kind` of device (`cpu` or `cuda`), cheap ones first. Of
+    two that propose the same edits the first one is heard."""
     return (
+        RecordedRewrites(config, min_share=min_share),
         Playbook(config, min_share=min_share, kind=kind),
-        RecordedRewrites(config),
         Wrappers(config, kind=kind),
     )

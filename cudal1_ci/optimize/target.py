@@ -34,6 +34,7 @@ from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import RecordingStrategy, Strategy
+from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
@@ -222,9 +223,10 @@ class TargetSearch:
             context.keep(self.target, examined)
 
     def next_candidates(self) -> list[Candidate]:
-        """Return what the strategies propose that was not tried in this run yet. A strategy that
-        fails costs what it would have proposed."""
-        found = []
+        """Return what the strategies propose that was not tried in this run yet. Of
+        two strategies with the same edits the first one is heard. One that fails costs what it
+        would have proposed."""
+        found: list[Candidate] = []
         for strategy in self.strategies:
             try:
                 proposed = self.proposed_by(strategy)
@@ -233,8 +235,9 @@ class TargetSearch:
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
                 self.failed(strategy.name, bug(error))
                 continue
+            others = {operators_of(one) for one in found} - {()}
             for candidate in proposed:
-                if candidate.id not in self.seen:
+                if candidate.id not in self.seen and operators_of(candidate) not in others:
                     self.seen.add(candidate.id)
                     found.append(candidate)
         return found

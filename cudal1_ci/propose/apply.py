@@ -135,16 +135,21 @@ def operators_of(candidate: Candidate) -> tuple[str, ...]:
     return () if candidate.generation else tuple(one.operator for one in candidate.edits)
 
 
+def is_whole(problem: Problem) -> bool:
+    """Return whether a target's submodules are no targets of their own: in a task, and in a
+    KernelBench-form file."""
+    is_task = isinstance(problem.reference, TextProgram) and problem.target is None
+    return is_task or any(
+        isinstance(one.call, Made) and one.call.function.startswith("get_inputs")
+        for one in problem.workloads
+    )
+
+
 def parts(problem: Problem, module: cst.Module, qualname: str) -> list[str]:
     """Return the definitions that a rewrite may change: the target, and in a KernelBench-form
     file the program's other modules. In a checkout each definition is its own target.
     """
-    is_whole_program = isinstance(problem.reference, TextProgram) and problem.target is None
-    is_kernelbench_form = any(
-        isinstance(one.call, Made) and one.call.function.startswith("get_inputs")
-        for one in problem.workloads
-    )
-    if not (is_whole_program or is_kernelbench_form):
+    if not is_whole(problem):
         return [qualname]
     others = [
         item.name.value

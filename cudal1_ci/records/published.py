@@ -10,6 +10,7 @@ Numbers that JSON cannot hold, such as an infinite error, are null. Unknown fiel
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any, Literal
 
@@ -89,4 +90,20 @@ def _fields(record: msgspec.Struct) -> dict[str, Any]:
 
 def schema_text() -> str:
     """Return the text of `schema/report.schema.json`."""
-    return msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n"
+    schema = _with_plain_descriptions(json_schema())
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+def _with_plain_descriptions(schema: Any) -> Any:
+    """Return a schema whose descriptions are not indented: Python keeps the indentation of
+    docstrings before version 3.13."""
+    if isinstance(schema, list):
+        return [_with_plain_descriptions(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: inspect.cleandoc(one)
+        if name == "description" and isinstance(one, str)
+        else _with_plain_descriptions(one)
+        for name, one in schema.items()
+    }

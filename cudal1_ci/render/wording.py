@@ -44,7 +44,12 @@ STATUS_WORDS = {
     "harness_error": "judge failed",
 }
 
-CONTRACT_WORDS = {"held": "held", "broken": "broken", "not_tried": "not tried"}
+CONTRACT_WORDS = {
+    "held": "held",
+    "differs": "differs",
+    "broken": "broken",
+    "not_tried": "not tried",
+}
 
 ENDED_WORDS = {
     "budget": "Incomplete: the budget was spent before every target had its turn. "
@@ -334,17 +339,24 @@ def reason_text(reason: str | None) -> str:
 
 
 def contract_text(checks: Sequence[ContractCheck]) -> str:
-    """Format `31 held, 0 broken, 4 not tried`. What the reference refuses is no line of it."""
+    """Format `31 held, 0 broken, 4 not tried`, and how many differ if any do. What the reference
+    refuses is no line of it."""
     counts = {name: sum(one.result == name for one in checks) for name in CONTRACT_WORDS}
-    return ", ".join(f"{counts[name]} {word}" for name, word in CONTRACT_WORDS.items())
+    said = [f"{counts[name]} {word}" for name, word in CONTRACT_WORDS.items()]
+    return ", ".join(one for one in said if one != "0 differs")
+
+
+def contract_differences(checks: Sequence[ContractCheck]) -> list[str]:
+    """Format what differs, which a reader must not have to look for."""
+    return [f"{one.aspect} ({one.detail})" for one in checks if one.result == "differs"]
 
 
 def contract_lines(checks: Sequence[ContractCheck]) -> list[str]:
-    """Format the lines that a reader must know: broken ones, then those that were not tried, then
-    the aspects that were held in each group."""
+    """Format the lines that a reader must know: broken ones, those that differ, those that were not
+    tried, then the aspects that were held in each group."""
     said = [
         f"{CONTRACT_WORDS[name]}: {one.aspect}" + (f" ({one.detail})" if one.detail else "")
-        for name in ("broken", "not_tried")
+        for name in ("broken", "differs", "not_tried")
         for one in checks
         if one.result == name
     ]
@@ -360,6 +372,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "at_least": at_least_text,
     "call": call_text,
     "contract": contract_text,
+    "contract_differences": contract_differences,
     "contract_lines": contract_lines,
     "count": count_text,
     "device": device_text,

@@ -66,8 +66,9 @@ def test_pins_are_of_public_versions_so_that_any_build_of_torch_fits():
 
 
 def run(*command: str, cwd: Path = ROOT, **environ: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHON"}
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environ}
+        command, cwd=cwd, capture_output=True, text=True, env={**inherited, **environ}
     )
 
 

@@ -134,7 +134,7 @@ class Graph:
         found = self.of(value)
         return -1 if found is None else len(found.shape)
 
-    def dims(self, operation: Operation, given: object, value: int | None) -> tuple[int, ...]:
+    def dims(self, given: object, value: int | None) -> tuple[int, ...]:
         """Return dimensions as numbers from 0, in order; () if they are not known."""
         rank = self.num_dims(value)
         if isinstance(given, int):
@@ -147,7 +147,7 @@ class Graph:
         """Return whether an operation on its first argument is over that one's last dimension."""
         value = operation.value(0)
         given = operation.literal(position, name)
-        return self.dims(operation, given, value) == (self.num_dims(value) - 1,)
+        return self.dims(given, value) == (self.num_dims(value) - 1,)
 
     def before_casts(self, value: int | None) -> int | None:
         """Return the value that casts and copies were made of."""

@@ -7,19 +7,21 @@ only the old expressions read is removed. Everything else stays as it is written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from cudal1_ci.propose.apply import (
     described,
     imports_module,
+    is_whole,
     place_of,
     with_definitions,
     with_imports,
     with_texts,
 )
 from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.recorded.purity import definition_of, pure_calls
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.rewrites.rewrite import names_of
 from cudal1_ci.propose.rewrites.unused_imports import without_unused
@@ -41,6 +43,31 @@ class Call:
     def is_inference(self) -> bool:
         """Return whether all known calls are for inference."""
         return all(one.mode == "infer" for one in self.problem.workloads)
+
+    def is_own(self, change: Change) -> bool:
+        """Return whether a change is the target's business. In a checkout a submodule that was
+        called is a target of its own; functions that are no methods of modules are not."""
+        file = self.source.file(change.file)
+        if file is None:
+            return False
+        if is_whole(self.problem):
+            return True
+        functions = {
+            one
+            for node in change.new
+            for one in file.above(node)
+            if isinstance(one, cst.FunctionDef)
+        }
+        recording = self.graph.recording
+        owners = {
+            owner
+            for operation in self.graph.operations
+            if (number := operation.recorded.frame) is not None
+            and recording.frames[number].file == change.file
+            and definition_of(file, recording.frames[number]) in functions
+            for owner in [self.source.scope(operation).get("self")]
+        }
+        return all(one is None or one.kind != "module" or one.text == "" for one in owners)
 
 
 @dataclass(frozen=True)
@@ -92,11 +119,12 @@ def candidate_with(call: Call, found: Sequence[tuple[RecordedRule, Change]]) -> 
     if not chosen:
         return None
     new = {node: code for _, change in chosen for node, code in change.new.items()}
-    functions: dict[cst.FunctionDef, set[str]] = {}
+    functions: dict[cst.FunctionDef, Unread] = {}
     for node in new:
         function = next((a for a in file.above(node) if isinstance(a, cst.FunctionDef)), None)
-        if function is not None:
-            functions.setdefault(function, set()).update(names_in_function(function))
+        if function is not None and function not in functions:
+            pure = pure_calls(call.source, name, function)
+            functions[function] = Unread(stored_names(function.body), pure)
     module = cst.ensure_type(file.module.visit(Write(new, functions, file.module)), cst.Module)
     needed = {one for _, change in chosen for one in change.modules}
     module = with_imports(module, sorted(n for n in needed if not imports_module(module, n)))
@@ -126,13 +154,23 @@ def candidate_with(call: Call, found: Sequence[tuple[RecordedRule, Change]]) -> 
     return described(call.problem, None, changed, [*edits.values()])
 
 
+@dataclass(frozen=True)
+class Unread:
+    """What may be removed from a function once nothing reads it."""
+
+    names: set[str]
+    """Its local variables."""
+    pure: frozenset[str]
+    """Code of calls that only return a value."""
+
+
 class Write(cst.CSTTransformer):
     """Replace expressions and statements by code, then remove what is no longer read."""
 
     def __init__(
         self,
         new: dict[cst.CSTNode, str],
-        functions: dict[cst.FunctionDef, set[str]],
+        functions: dict[cst.FunctionDef, Unread],
         module: cst.Module,
     ):
         self.new, self.functions, self.module = new, functions, module
@@ -148,7 +186,8 @@ class Write(cst.CSTTransformer):
         if isinstance(original_node, cst.FunctionDef) and original_node in self.functions:
             function = cst.ensure_type(updated_node, cst.FunctionDef)
             names = names_of(self.module, self.classes[-1] if self.classes else "")
-            return without_dead(function, set(self.functions[original_node]), names)
+            unread = self.functions[original_node]
+            return without_dead(function, {*unread.names}, replace(names, pure=unread.pure))
         if isinstance(original_node, cst.ClassDef):
             self.classes.pop()
         return updated_node
@@ -164,11 +203,6 @@ def replacement(node: cst.CSTNode, code: str, module: cst.Module) -> object:
     leading = getattr(node, "leading_lines", ())
     lines[0] = lines[0].with_changes(leading_lines=[*leading, *lines[0].leading_lines])
     return cst.FlattenSentinel(lines)
-
-
-def names_in_function(function: cst.FunctionDef) -> set[str]:
-    """Return the names that a function assigns."""
-    return stored_names(function.body)
 
 
 def shown(operation: Operation, source: Source) -> str:

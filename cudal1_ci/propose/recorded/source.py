@@ -66,6 +66,12 @@ class File:
         for node, where in self.ranges.items():
             if isinstance(node, cst.BaseExpression):
                 self.by_range.setdefault(key_of(where), node)  # the outermost one comes first
+        self.functions: dict[int, cst.FunctionDef] = {}
+        """By the line of `def`, or of the first decorator."""
+        for node in self.ranges:
+            if isinstance(node, cst.FunctionDef):
+                first = node.decorators[0] if node.decorators else node
+                self.functions[self.ranges[first].start.line] = node
 
     def node_at(self, span: Span) -> cst.BaseExpression | None:
         """Return the expression of a span; None before Python 3.11."""

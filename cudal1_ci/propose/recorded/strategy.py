@@ -13,6 +13,7 @@ from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.rewrites.strategy import WORTH_COMBINING, exemplars_of, unique
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.recording import Recording
+from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (*activations.RULES,)
 
@@ -22,7 +23,15 @@ class RecordedRewrites:
 
     name = "recorded"
 
-    def __init__(self, config: PlaybookConfig | None = None, rules: Sequence[RecordedRule] = RULES):
+    def __init__(
+        self,
+        config: PlaybookConfig | None = None,
+        rules: Sequence[RecordedRule] = RULES,
+        *,
+        min_share: float = 0.0,
+    ):
+        """Leave a target as it is where it takes less than `min_share` (0..1) of traced time."""
+        self.min_share = min_share
         left_out = {*(config or PlaybookConfig()).skip}
         self.rules = [one for one in rules if not {one.name, one.family} & left_out]
 
@@ -44,9 +53,16 @@ class RecordedRewrites:
     ) -> list[Candidate]:
         """Return rewritten programs: single rules and all of them first, then those that
         gained together."""
+        if speedups.is_negligible(problem, self.min_share):
+            return []
         graph = graph_of(recording)
         call = Call(problem, graph, Source(problem.reference, graph))
-        found = [(rule, change) for rule in self.rules for change in unique_changes(rule, call)]
+        found = [
+            (rule, change)
+            for rule in self.rules
+            for change in unique_changes(rule, call)
+            if call.is_own(change)
+        ]
         gained = {
             name
             for one in exemplars_of(evaluations)

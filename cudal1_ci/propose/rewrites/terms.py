@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -203,6 +203,8 @@ class Names:
     """Local name -> dotted name: `F` -> `torch.nn.functional`."""
     attributes: Mapping[str, cst.Call]
     """Attribute of self -> the constructor call assigned to it, if assigned once."""
+    pure: Set[str] = frozenset()
+    """Code of other calls that are known to do nothing but return a value."""
 
     def dotted(self, node: cst.BaseExpression) -> str | None:
         """Return `torch.nn.functional.relu` for `F.relu`; None if the name does not start at an

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import libcst as cst
 
 from cudal1_ci.propose.rewrites.comments import without_lines
-from cudal1_ci.propose.rewrites.terms import Env, Local, Names, Reader, Term, is_self, names_in
+from cudal1_ci.propose.rewrites.terms import (
+    Env,
+    Local,
+    Names,
+    Reader,
+    Term,
+    code,
+    is_self,
+    names_in,
+)
 
 PURE_MODULES = {
     "torch.nn.Dropout",
@@ -373,6 +382,8 @@ def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
 
 
 def changes_state(call: cst.Call, names: Names) -> bool:
+    if names.pure and code(call) in names.pure:
+        return False
     function = call.func
     dotted = names.dotted(function)
     if dotted is not None:

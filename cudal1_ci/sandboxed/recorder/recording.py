@@ -112,11 +112,11 @@ class Timer(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        name = name_of(func)
         started_s = time.perf_counter()
         result = func(*args, **(kwargs or {}))
-        if name not in ("__get__", "__set__"):
-            self.calls.append((name, 1e6 * (time.perf_counter() - started_s)))
+        host_us = 1e6 * (time.perf_counter() - started_s)
+        if isinstance(result, torch.Tensor) or not is_property(func):
+            self.calls.append((name_of(func), host_us))
         return result
 
 
@@ -143,8 +143,6 @@ class Recorder(TorchFunctionMode):
         self.scopes: list[Scope] = []
         self.newest_scope: dict[int, int] = {}
         self.operations: list[RecordedOperation] = []
-        self.timed: list[int] = []
-        """Operations that are calls, which `Timer` sees too."""
         self.events: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
         self.is_cut = False
         self.is_on_gpu = any(one.is_cuda for one in inputs)
@@ -169,30 +167,42 @@ class Recorder(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        name = name_of(func)
-        is_full = len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2
-        if name in ("__get__", "__set__") or is_full:
-            self.is_cut |= is_full
-            result = func(*args, **kwargs)
-            if name == "__get__" and isinstance(result, torch.Tensor) and not is_full:
-                name = str(getattr(getattr(func, "__self__", None), "__name__", "__get__"))
-            else:
-                return result
-            return self.keep(name, args, kwargs, result, 0.0)
-        place = self.place()
-        given = [self.argument(one) for one in args[:MAX_ITEMS]]
-        named = [Keyword(name=key[:512], argument=self.argument(v)) for key, v in kwargs.items()]
+        if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
+            self.is_cut = True
+            return func(*args, **kwargs)
+        frame, span, scope = self.place()
+        given = tuple(self.argument(one) for one in args[:MAX_ITEMS])
+        named = tuple(
+            Keyword(name=name[:512], argument=self.argument(one)) for name, one in kwargs.items()
+        )
         event = self.start_event()
         started_s = time.perf_counter()
         result = func(*args, **kwargs)
         host_us = 1e6 * (time.perf_counter() - started_s)
         if event is not None:
             event[1].record()
+        name = name_of(func)
+        if is_property(func) and not isinstance(result, torch.Tensor):
+            return result  # x.shape, x.dtype, x.grad = None
+        if event is not None:
             self.events[len(self.operations)] = event
-        self.timed.append(len(self.operations))
-        return self.keep(name, args, kwargs, result, host_us, place, given, named)
+        self.operations.append(
+            RecordedOperation(
+                name=name[:512],
+                args=given,
+                kwargs=named,
+                outputs=self.outputs_of(name, args, kwargs, result),
+                frame=frame,
+                span=span,
+                scope=scope,
+                host_us=min(host_us, 1e12),
+                syncs=name in SYNCS,
+            )
+        )
+        return result
 
     def start_event(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
+        """Return events around an operation on a GPU, the first one recorded."""
         if not self.is_on_gpu:
             return None
         new: Any = torch.cuda.Event
@@ -200,21 +210,10 @@ class Recorder(TorchFunctionMode):
         event[0].record()
         return event
 
-    def keep(
-        self,
-        name: str,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        result: Any,
-        host_us: float,
-        place: tuple[int | None, Span | None, int | None] | None = None,
-        given: Sequence[Argument] | None = None,
-        named: Sequence[Keyword] | None = None,
-    ) -> Any:
-        """Add an operation, and return its result."""
-        frame, span, scope = place or self.place()
-        if given is None:
-            given, named = [self.argument(one) for one in args], []
+    def outputs_of(
+        self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> tuple[int, ...]:
+        """Return the numbers of what an operation returned or wrote."""
         tensors = [one for one in flatten(result)[0] if isinstance(one, torch.Tensor)]
         writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
         if name == "__setitem__":
@@ -223,36 +222,20 @@ class Recorder(TorchFunctionMode):
             tensors, writes = [kwargs["out"]], True
         if writes:
             self.forget_views(tensors)
-        outputs = []
-        for tensor in tensors[:MAX_ITEMS]:
-            known = self.numbers.get(id(tensor))
-            # A cast to the dtype that a tensor has returns the tensor itself.
-            outputs.append(self.new_value(tensor) if known is None or writes else known)
-        self.operations.append(
-            RecordedOperation(
-                name=name[:512],
-                args=tuple(given),
-                kwargs=tuple(named or ()),
-                outputs=tuple(outputs),
-                frame=frame,
-                span=span,
-                scope=scope,
-                module="",
-                host_us=min(host_us, 1e12),
-                syncs=name in SYNCS,
-            )
+        # A cast to the dtype that a tensor has returns the tensor itself.
+        return tuple(
+            self.new_value(one) if writes or id(one) not in self.numbers else self.numbers[id(one)]
+            for one in tensors[:MAX_ITEMS]
         )
-        return result
 
     def take_times(self, calls: Sequence[tuple[str, float]]) -> None:
         """Take the times of another call where they are shorter, if it called the same."""
-        if [self.operations[n].name for n in self.timed] != [
-            name[:512] for name, _ in calls[: len(self.timed)]
-        ]:
-            return
-        for number, (_, host_us) in zip(self.timed, calls, strict=False):
-            one = self.operations[number]
-            self.operations[number] = replace(one, host_us=min(one.host_us, host_us))
+        known = self.operations
+        if [one.name for one in known] == [name[:512] for name, _ in calls[: len(known)]]:
+            self.operations = [
+                replace(one, host_us=min(one.host_us, host_us))
+                for one, (_, host_us) in zip(known, calls, strict=False)
+            ]
 
     # --- values ----------------------------------------------------------------------------------
 
@@ -409,9 +392,16 @@ class Recorder(TorchFunctionMode):
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the last part of a torch function's name."""
+    """Return the last part of a torch function's name; of a property, its name: `mT`."""
+    if is_property(function):
+        return str(getattr(getattr(function, "__self__", None), "__name__", "__get__"))
     name = resolve_name(function) or getattr(function, "__name__", None) or "unknown"
     return str(name).rpartition(".")[2]
+
+
+def is_property(function: Callable[..., Any]) -> bool:
+    """Return whether a torch function reads or writes an attribute of a tensor."""
+    return getattr(function, "__name__", "") in ("__get__", "__set__", "__delete__")
 
 
 def inspected() -> FrameType | None:

@@ -112,8 +112,6 @@ class RecordedOperation:
     span: Span | None
     scope: Number | None
     """Number of the local variables of that frame before the operation."""
-    module: Name = ""
-    """Path of the innermost module that is being called."""
     host_us: Times = 0.0
     device_us: Times | None = None
     syncs: bool = False
