@@ -148,7 +148,12 @@ class Source:
         found: list[cst.BaseExpression | None]
         if isinstance(node, cst.BinaryOperation):
             found = [node.left, node.right]
-            if operation.recorded.name.startswith("__r") and operation.name not in ("rshift",):
+            if self.is_swapped(operation, node.left, node.right):
+                found = found[::-1]
+        elif isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+            right = node.comparisons[0].comparator
+            found = [node.left, right]
+            if self.is_swapped(operation, node.left, right):
                 found = found[::-1]
         elif isinstance(node, cst.UnaryOperation):
             found = [node.expression]
@@ -217,6 +222,34 @@ class Source:
         found = self.operands(operation)
         node = found[position] if position < len(found) else None
         return None if node is None else self.repeated(node, operation, at)
+
+    def is_swapped(
+        self, operation: Operation, left: cst.BaseExpression, right: cst.BaseExpression
+    ) -> bool:
+        """Return whether the first argument of an operator is its right operand: `2 * x` and
+        `1 / x` call a function of the tensor."""
+        recorded = operation.recorded
+        if recorded.name.startswith("__r") and operation.name not in ("rshift",):
+            return True
+        if len(recorded.args) != 2 or recorded.args[0].value is None:
+            return False
+        if recorded.args[1].value is not None:
+            return False
+        return self.is_of(right, recorded.args[0], operation) or self.is_of(
+            left, recorded.args[1], operation
+        )
+
+    def is_of(self, node: cst.BaseExpression, argument: Argument, operation: Operation) -> bool:
+        """Return whether an operand is known to be an argument: a literal, a local variable, or
+        the expression that made it."""
+        if isinstance(node, cst.Name):
+            held = self.scope(operation).get(node.value)
+            return held is not None and held == argument
+        if argument.value is None:
+            return isinstance(node, cst.BaseNumber)
+        maker = self.graph.maker.get(argument.value)
+        place = None if maker is None else self.place(maker)
+        return place is not None and place.node is node
 
 
 def is_statement(node: cst.CSTNode) -> bool:
