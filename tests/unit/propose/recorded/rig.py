@@ -1,0 +1,74 @@
+"""Propose for a module given as text, recorded in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import torch
+
+from cudal1_ci.propose.recorded.rule import RecordedRule
+from cudal1_ci.propose.recorded.strategy import RULES, RecordedRewrites
+from cudal1_ci.records import Problem, TextProgram
+from cudal1_ci.records.recording import Recording
+from cudal1_ci.sandboxed.recorder.recording import recorded
+from cudal1_ci.verification.verify import text_problem
+
+
+def loaded(text: str, path: Path) -> ModuleType:
+    """Return the module of a text, with a file of its own."""
+    path.write_text(text)
+    module = ModuleType("given")
+    exec(compile(text, str(path), "exec"), module.__dict__)
+    return module
+
+
+def problem_and_recording(tmp_path: Path, text: str, mode: str = "infer") -> tuple[Problem, Any]:
+    """Return a text's problem, and one call of its `Model` as the recorder keeps it."""
+    path = tmp_path / "before.py"
+    module = loaded(text, path)
+    problem = text_problem(path, mode)
+    made = getattr(module, "get_init_inputs", list)()
+    model = module.Model(*made).train(mode == "train")
+    inputs = module.get_inputs()
+    with torch.set_grad_enabled(mode == "train"):
+        found = recorded(lambda: model(*inputs), model, inputs, None, path)
+    return problem, msgspec.convert(found, Recording, from_attributes=True)
+
+
+def proposed(
+    tmp_path: Path, text: str, rules: Sequence[RecordedRule] = RULES, mode: str = "infer"
+) -> dict[str, str]:
+    """Return new texts by the name of the only rule that made them."""
+    problem, recording = problem_and_recording(tmp_path, text, mode)
+    found: dict[str, str] = {}
+    for rule in rules:
+        for one in RecordedRewrites(rules=(rule,)).propose_recorded(problem, recording, (), 9):
+            assert isinstance(one.program, TextProgram)
+            found[rule.name] = one.program.source
+    return found
+
+
+def outputs(text: str, path: Path, seed: int = 0) -> Any:
+    """Return what the text's model, or its replacement, makes of random inputs."""
+    module = loaded(text, path)
+    torch.manual_seed(seed)
+    model = getattr(module, "ModelNew", None) or module.Model
+    made = model(*getattr(module, "get_init_inputs", list)()).eval()
+    inputs = module.get_inputs()
+    with torch.no_grad():
+        return made(*inputs)
+
+
+def assert_same(tmp_path: Path, text: str, new: str) -> None:
+    """Assert that two texts give close outputs for the same random inputs and parameters."""
+    for seed in range(3):
+        torch.testing.assert_close(
+            outputs(new, tmp_path / "after.py", seed),
+            outputs(text, tmp_path / "again.py", seed),
+            rtol=1e-4,
+            atol=1e-5,
+        )
