@@ -62,8 +62,12 @@ WITH_NUMBER: dict[str, Callable[[Array, float], Array]] = {
     "elu({x}, {n})": lambda x, n: np.where(x > 0, x, n * np.expm1(np.minimum(x, 0))),
 }
 """Activations with a number that their formula states."""
-OUTER = ("mul", "div", "rdiv", "add", "sub", "log", "where", "neg", "max", "maximum", "clamp")
-OUTER += ("log1p", "rsub", "reciprocal", "logsigmoid", "min", "minimum", "clamp_min", "pow")
+OUTER = frozenset(
+    [
+        *("mul", "div", "rdiv", "add", "sub", "rsub", "neg", "pow", "reciprocal", "log", "log1p"),
+        *("where", "max", "maximum", "min", "minimum", "clamp", "clamp_min", "logsigmoid"),
+    ]
+)
 """Operations that a formula may end with."""
 
 

@@ -129,17 +129,42 @@ def only_value(file: File, place: Place, name: str) -> ast.expr | None:
         )
         if own is None:
             return None
-        arguments = own.args
-        if any(
-            one.arg == name
-            for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        ):
-            return None
+        given = [*own.args.posonlyargs, *own.args.args, *own.args.kwonlyargs]
+        if any(one.arg == name for one in given):
+            return None if bindings(own, name) else default_of(module, own, name)
         found = bindings(own, name)
         if found:
             return found[0] if len(found) == 1 else None
     found = bindings(module, name)
     return found[0] if len(found) == 1 else None
+
+
+def default_of(
+    module: ast.Module, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str
+) -> ast.expr | None:
+    """Return the default of a parameter that no call gives; None without calls in the file."""
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    if name not in names or function.args.vararg or function.args.kwarg:
+        return None
+    position = names.index(name)
+    calls = [
+        one
+        for one in ast.walk(module)
+        if isinstance(one, ast.Call)
+        and isinstance(one.func, ast.Name)
+        and one.func.id == function.name
+    ]
+    uses = sum(isinstance(o, ast.Name) and o.id == function.name for o in ast.walk(module))
+    is_left_out = all(
+        len(one.args) <= position
+        and all(keyword.arg not in (name, None) for keyword in one.keywords)
+        and not any(isinstance(arg, ast.Starred) for arg in one.args)
+        for one in calls
+    )
+    from_end = position - len(names)
+    defaults = function.args.defaults
+    is_known = calls and uses == len(calls) and is_left_out and -from_end <= len(defaults)
+    return defaults[from_end] if is_known else None
 
 
 def bindings(tree: ast.AST, name: str) -> list[ast.expr | None]:

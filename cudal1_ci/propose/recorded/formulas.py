@@ -33,8 +33,8 @@ def sizes(given: tuple[Any, ...]) -> tuple[int, ...]:
 def variance(
     x: Array,
     dim: Any = None,
-    unbiased: bool = True,  # noqa: FBT001, FBT002
-    keepdim: bool = False,  # noqa: FBT001, FBT002
+    unbiased: bool = True,
+    keepdim: bool = False,
     *,
     correction: Any = None,
 ) -> Array:
@@ -45,10 +45,11 @@ def variance(
     return found
 
 
-def length(x: Array, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Array:  # noqa: FBT001, FBT002
+def length(x: Array, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Array:
     if p not in (2, 2.0, None, "fro"):
         raise ValueError(p)
-    return np.sqrt(np.sum(x * x, axis=dims_of(dim), keepdims=keepdim))
+    found: Array = np.sqrt(np.sum(x * x, axis=dims_of(dim), keepdims=keepdim))
+    return found
 
 
 def sigmoid(x: Array) -> Array:
@@ -96,7 +97,7 @@ def squeezed(x: Array, dim: Any = None) -> Array:
 def reduced(function: Callable[..., Array]) -> Callable[..., Array]:
     """Return a reduction as torch calls it."""
 
-    def apply(x: Array, dim: Any = None, keepdim: bool = False) -> Array:  # noqa: FBT001, FBT002
+    def apply(x: Array, dim: Any = None, keepdim: bool = False) -> Array:
         return function(x, axis=dims_of(dim), keepdims=keepdim)
 
     return apply
@@ -129,8 +130,8 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "sigmoid": sigmoid,
     "erf": erf,
     "softplus": softplus,
-    "relu": lambda x, inplace=False: np.maximum(x, 0),
-    "relu6": lambda x, inplace=False: np.clip(x, 0, 6),
+    "relu": lambda x, **_: np.maximum(x, 0),
+    "relu6": lambda x, **_: np.clip(x, 0, 6),
     "clamp": clamp,
     "clip": clamp,
     "clamp_min": lambda x, min: np.maximum(x, min),  # noqa: A006

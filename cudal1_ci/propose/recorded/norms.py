@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -22,7 +22,6 @@ from cudal1_ci.propose.recorded.certainty import (
     written_arguments,
 )
 from cudal1_ci.propose.recorded.formulas import (
-    CASTS,
     REDUCTIONS,
     RESHAPED,
     Array,
@@ -30,13 +29,23 @@ from cudal1_ci.propose.recorded.formulas import (
     Formula,
     inputs_of,
 )
-from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.recorded.graph import CASTS, Graph, Operation
+from cudal1_ci.propose.recorded.purity import pure_calls
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import IMPURE, Place, Source, bracketed, names_read
+from cudal1_ci.propose.recorded.source import (
+    IMPURE,
+    Place,
+    Source,
+    bracketed,
+    is_statement,
+    names_read,
+)
 
 PRIMES = (11, 13, 17, 19, 23, 29, 31, 37, 41)
 MOST_ELEMENTS = 2**21
 """Of a tensor that a formula is computed for in its own size."""
+MOST_TRIES = 3
+"""Calls of one expression that are looked at."""
 OUTER = ("add", "mul", "div", "sub", "view", "reshape")
 LAST, CHANNEL = "last", "channel"
 
@@ -76,8 +85,14 @@ def find_norms(call: Call) -> Iterator[Change]:
     """Find normalizations by hand."""
     graph, source = call.graph, call.source
     taken: set[int] = set()
+    tries: dict[object, int] = {}
     for operation in reversed(graph.operations):
-        if operation.name not in OUTER or operation.index in taken:
+        span = operation.recorded.span
+        if operation.name not in OUTER or operation.index in taken or span is None:
+            continue
+        key = (span, place.file if (place := source.place(operation)) else None)
+        tries[key] = tries.get(key, 0) + 1
+        if tries[key] > MOST_TRIES:
             continue
         for norm in norms_of(graph, operation):
             change = change_of(source, norm, operation)
@@ -107,21 +122,20 @@ def norms_of(graph: Graph, operation: Operation) -> Iterator[Norm]:
             if formula is not None:
                 formulas.append((x, formula))
     formulas.sort(key=lambda one: -len(one[1].operations))
+    computed: dict[object, Array | None] = {}
     for x, formula in formulas:
         others = [one for one in formula.leaves if one != x]
         for epsilon in epsilons(formula):
             reductions = [one for one in formula.operations if one.name in REDUCTIONS]
-            made = [*hypotheses(graph, formula, x, others, epsilon, reductions)]
-            for norm in made:
-                if is_computed(graph, norm):
+            for norm in hypotheses(graph, formula, x, others, epsilon, reductions):
+                if is_computed(graph, norm, computed):
                     yield norm
-                    break
 
 
 def cut(graph: Graph, cone: Cone, x: int) -> Formula | None:
     """Return the formula from a tensor and small ones on; their views are part of it."""
     formula = cone.until([x])
-    if x not in formula.leaves or not 2 < len(formula.operations):
+    if x not in formula.leaves or not len(formula.operations) > 2:
         return None
     whole = graph.of(x)
     others = [graph.of(one) for one in formula.leaves if one != x]
@@ -183,6 +197,8 @@ def hypotheses(
         kinds: list[tuple[str, int]] = []
         if known.shape != whole.shape:
             kinds = [("group", 1)] if dims == tuple(range(2, rank)) else []
+            if kinds and has_channels(graph, formula, whole.shape):
+                kinds.append(("instance", 1))
         elif dims == tuple(range(rank - len(dims), rank)):
             kinds = [("layer", len(dims)), ("rms", len(dims))]
             if dims == tuple(range(2, rank)):
@@ -205,8 +221,15 @@ def hypotheses(
                 )
 
 
-def is_computed(graph: Graph, norm: Norm) -> bool:
-    """Return whether the formula gives the numbers of the normalization."""
+def has_channels(graph: Graph, formula: Formula, shape: Sequence[int]) -> bool:
+    """Return whether a statistic is viewed as one number a sample and channel."""
+    wanted = (*shape[:2], *[1] * (len(shape) - 2))
+    outputs = [graph.of(o.output) for o in formula.operations if o.name in RESHAPED]
+    return shape[1] > 1 and any(one is not None and one.shape == wanted for one in outputs)
+
+
+def is_computed(graph: Graph, norm: Norm, computed: dict[object, Array | None]) -> bool:
+    """Return whether the formula gives the numbers of the normalization; keep what was computed."""
     known = {one: graph.of(one) for one in norm.formula.leaves}
     if any(one is None for one in known.values()):
         return False
@@ -227,7 +250,10 @@ def is_computed(graph: Graph, norm: Norm) -> bool:
                 given[one] = (numbers + 0.3) * scale if one == norm.x else np.abs(numbers) + 0.2
                 if norm.statistics and one == norm.statistics[1]:
                     given[one] = given[one] * scale**2
-            found = norm.formula.computed(given, renamed)
+            key = norm.x, scale, bool(renamed), (norm.statistics or (0, 0))[1]
+            if key not in computed:
+                computed[key] = norm.formula.computed(given, renamed)
+            found = computed[key]
             if found is None:
                 is_possible = False
                 break
@@ -302,13 +328,14 @@ def change_of(source: Source, norm: Norm, operation: Operation) -> Change | None
     epsilon = norm.epsilon
     for one, (name, _, _) in unstated(source, formula.operations):
         is_epsilon = one is epsilon.operation and name == epsilon.argument
-        if not is_epsilon and one.name not in RESHAPED:
+        is_dim = norm.kind == "unit" and one is norm.reduction and name in (1, "dim")
+        if not is_epsilon and not is_dim and one.name not in RESHAPED:
             return None
     if not is_straight(source, formula.operations, operation):
         return None
     if not norm.state or is_of_dtype(source, norm, operation):
         code = code_of(source, norm, operation, place)
-        new = None if code is None else {place.node: code}
+        new = None if code is None else {place.node: code, **unread_pairs(source, norm, place)}
     else:
         new = guarded(source, norm, operation, place)
     if new is None:
@@ -320,6 +347,45 @@ def change_of(source: Source, norm: Norm, operation: Operation) -> Change | None
         found=shown(operation, source),
         modules=modules,
     )
+
+
+def unread_pairs(source: Source, norm: Norm, place: Place) -> dict[cst.CSTNode, str]:
+    """Return the removal of `var, mean = ...` whose names only the old expression reads."""
+    file = source.file(place.file)
+    found: dict[cst.CSTNode, str] = {}
+    if file is None or place.function is None:
+        return found
+    pure = pure_calls(source, place.file, place.function)
+    frames = source.graph.recording.frames
+    for one in norm.formula.operations:
+        own = source.place(one)
+        node: cst.CSTNode | None = None if own is None else own.node
+        frame = None if one.recorded.frame is None else frames[one.recorded.frame]
+        if frame is not None and own is not None and own.function is not place.function:
+            node = None if frame.call is None else file.node_at(frame.call)
+            if node is None or file.code(node) not in pure:
+                continue
+        line = next((a for a in file.above(node) if is_statement(a)), None) if node else None
+        if not isinstance(line, cst.SimpleStatementLine) or line in found:
+            continue
+        small = line.body[0]
+        if not isinstance(small, cst.Assign) or small.value is not node or len(line.body) > 1:
+            continue
+        if not isinstance(small.targets[0].target, cst.Tuple):
+            continue
+        names = names_read(small.targets[0].target)
+        uses = [
+            node
+            for node in file.ranges
+            if isinstance(node, cst.Name)
+            and node.value in names
+            and place.function in file.above(node)
+            and place.node not in file.above(node)
+            and line not in file.above(node)
+        ]
+        if not uses:
+            found[line] = ""
+    return found
 
 
 def is_of_dtype(source: Source, norm: Norm, operation: Operation) -> bool:
@@ -370,7 +436,7 @@ def code_of(source: Source, norm: Norm, at: Operation, place: Place) -> str | No
 
     weight, bias = flat(norm.weight), flat(norm.bias)
     if norm.kind == "unit":
-        dim = dims_code(source, norm)
+        dim = dims_code(source, norm, at)
         return None if dim is None else f"{name}.normalize({x}, dim={dim}, eps={epsilon})"
     if norm.kind == "batch" and norm.statistics is not None:
         mean, var = (flat(one) for one in norm.statistics)
@@ -426,13 +492,20 @@ def epsilon_code(source: Source, epsilon: Epsilon, at: Operation) -> str | None:
     return None
 
 
-def dims_code(source: Source, norm: Norm) -> str | None:
-    """Return the dimension of a reduction, as a number that the code states."""
-    if norm.reduction is None:
-        return None
-    given = norm.reduction.literal(1, "dim")
-    one = given[0] if isinstance(given, tuple) else given
-    return str(one) if isinstance(one, int) else None
+def dims_code(source: Source, norm: Norm, at: Operation) -> str | None:
+    """Return how the code states the dimension of a reduction."""
+    reduction = norm.reduction
+    for name, node, argument in () if reduction is None else written_arguments(source, reduction):
+        place = None if reduction is None else source.place(reduction)
+        if name not in (1, "dim") or node is None or reduction is None or place is None:
+            continue
+        if reduction.recorded.frame == at.recorded.frame:
+            code = source.repeated(node, reduction, at)
+            if code is not None and argument.kind == "literal":
+                return code
+        if number_of(source, place, node) is not None:
+            return argument.text
+    return None
 
 
 def groups_code(source: Source, norm: Norm, at: Operation) -> str | None:
@@ -469,7 +542,7 @@ def guarded(
     lines = {p.statement for _, p in places if p is not None}
     block = file.parents[statement]
     body: Sequence[cst.BaseStatement] = getattr(block, "body", ())
-    indices = [body.index(one) for one in lines if one in body]  # type: ignore[arg-type]
+    indices = [body.index(one) for one in lines if one in body]
     if len(indices) != len(lines):
         return None
     first = min(indices)
@@ -514,7 +587,6 @@ def guarded(
 
 WHY = "one routine keeps the row in cache and writes the result once, where the formula writes "
 WHY += "every intermediate to memory"
-Code = Callable[[Call], Iterator[Change]]
 
 RULES = (
     RecordedRule(
