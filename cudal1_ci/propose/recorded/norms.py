@@ -258,6 +258,9 @@ def is_computed(graph: Graph, norm: Norm, computed: dict[object, Array | None]) 
                 is_possible = False
                 break
             wanted = normalized(graph, norm, given, renamed)
+            if wanted is None and renamed:  # groups that the smaller sizes do not divide into
+                is_possible = False
+                break
             if wanted is None or wanted.shape != found.shape:
                 return False
             if not np.allclose(found, wanted, rtol=1e-7, atol=1e-9):

@@ -95,7 +95,12 @@ def test_layer_norm_over_rows(tmp_path: Path, lines: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("size", "spread"),
-    [("12", "[:, None, None]"), ("12, 1, 1", ""), ("1, 12, 1, 1", ""), ("12", ".view(1, -1, 1, 1)")],
+    [
+        ("12", "[:, None, None]"),
+        ("12", ".view(1, -1, 1, 1)"),
+        ("12, 1, 1", ""),
+        ("1, 12, 1, 1", ""),
+    ],
 )
 def test_layer_norm_over_channels(tmp_path: Path, size: str, spread: str) -> None:
     text = text_of(
