@@ -148,9 +148,8 @@ class Source:
         found: list[cst.BaseExpression | None]
         if isinstance(node, cst.BinaryOperation):
             found = [node.left, node.right]
-            if (
-                operation.recorded.name.startswith("__r") and operation.name not in ("rshift",)
-            ) or self.is_swapped(node, operation):
+            is_reversed = operation.recorded.name.startswith("__r") and operation.name != "rshift"
+            if is_reversed or self.is_swapped(node, operation):
                 found = found[::-1]
         elif isinstance(node, cst.UnaryOperation):
             found = [node.expression]
