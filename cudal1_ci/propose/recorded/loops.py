@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from cudal1_ci.propose.recorded.hoist import Hoist
-from cudal1_ci.propose.recorded.lift import Lift, Lifted, Refused, integer, within
+from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused, integer, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed, names_read
@@ -65,7 +66,7 @@ def joined_comprehension(
         if not isinstance(block, cst.IndentedBlock):
             return None
         follower = block.body[list(block.body).index(line) + 1 :][:1]
-        join = follower and the_join(follower[0], target.value) or None
+        join = the_join(follower[0], target.value) if follower else None
         if join is None or reads_of(loop.function, target.value) > 1 + lifted.code.count(
             target.value
         ) + len([n for n in within(node) if isinstance(n, cst.Name) and n.value == target.value]):
@@ -342,9 +343,9 @@ def results_of(node: cst.BaseSmallStatement) -> set[str]:
             terms = terms_of(node.value)
             first = terms[0][1]
             rest = [one for _, one in terms[1:]]
-            if isinstance(first, cst.Name) and first.value == target.value and rest:
-                if not any(target.value in names_read(one) for one in rest):
-                    return {target.value}
+            is_same = isinstance(first, cst.Name) and first.value == target.value
+            if is_same and rest and not any(target.value in names_read(one) for one in rest):
+                return {target.value}
     return set()
 
 

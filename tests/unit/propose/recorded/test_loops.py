@@ -241,7 +241,7 @@ LISTS_LEFT_ALONE = {
     "only a view": "outs.append(x[:, t])|torch.stack(outs)",
     "of the batch": "outs.append(x[:, t] - x[:, t].mean())|torch.stack(outs)",
     "ragged": "outs.append(x[:, t, : t + 1].exp())|torch.cat(outs, 1)",
-    "an earlier turn": "y = y + outs[-1] if outs else self.proj(x[:, t])\n    outs.append(y)|torch.stack(outs)",
+    "an earlier turn": "y = y + self.proj(x[:, t])\n    outs.append(y)|torch.stack(outs)",
 }
 
 
