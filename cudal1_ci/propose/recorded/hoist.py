@@ -55,7 +55,7 @@ class Hoist:
             if any(name in names_read(cst.parse_module(line)) for line in self.lines):
                 self.lines.insert(0, f"{name} = {code}")
         loop = self.loop.node.with_changes(leading_lines=[])
-        text = self.loop.code(cst.ensure_type(loop.visit(Swap(self.new)), cst.For))  # type: ignore[arg-type]
+        text = self.loop.code(cst.ensure_type(loop.visit(Swap(self.new)), cst.For))
         lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,

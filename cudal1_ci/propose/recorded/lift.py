@@ -167,7 +167,8 @@ class Lift:
         return Lifted(code, rank, turning[0].turns, turning[0].is_kept, is_computed=True)
 
     def swapped(self, node: cst.CSTNode, new: dict[cst.BaseExpression, str]) -> str:
-        return self.code(node.visit(Swap({**new})))  # type: ignore[arg-type]
+        by_node: dict[cst.CSTNode, str] = dict(new.items())
+        return self.code(node.visit(Swap(by_node)))  # type: ignore[arg-type]
 
     # --- calls ------------------------------------------------------------------------------------
 
