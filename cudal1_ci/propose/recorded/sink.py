@@ -68,16 +68,15 @@ def sunk(loop: Loop, lift: Lift) -> Change:
     if not lifted.is_computed:
         raise Refused
     old = appended[1]
-    text = loop.node.with_changes(leading_lines=[])
+    kept = cst.ensure_type(loop.node, cst.For).with_changes(leading_lines=[])
     if dropped is not None:
         line = loop.file.parents[dropped]
-        text = text.with_deep_changes(
-            text.body, body=[one for one in text.body.body if one is not line]
-        )
-    text = text.visit(Swap({old: state}))
+        lines = [one for one in kept.body.body if one is not line]
+        kept = kept.with_changes(body=kept.body.with_changes(body=lines))
+    text = loop.code(cst.ensure_type(kept.visit(Swap({old: state})), cst.For))
     return Change(
         file=loop.name,
-        new={loop.node: loop.code(text), joins: joined(loop.code(joins.func), joins, lifted)},
+        new={loop.node: text, joins: joined(loop.code(joins.func), joins, lifted)},
         found=shown_loop(loop),
         modules=frozenset(("torch",)),
     )

@@ -214,7 +214,7 @@ SUNK = {
 h = torch.zeros(x.size(0), 5)
 outs = []
 for t in range(x.size(1)):
-    h = x[:, t] * 0.5 + h
+    h = h * 0.5 + x[:, t]
     y = torch.einsum("bd,bd->b", h, x[:, t, :])
     outs.append(y)
 y = torch.stack(outs, dim=1)
