@@ -108,10 +108,9 @@ class Loop:
         callers = {
             self.call.graph.recording.frames[one].caller for one in frames if one is not None
         }
-        wanted = callers if isinstance(self.node, cst.BaseComp) else frames
-        found = [one for one in self.inside if one.recorded.frame in wanted]
-        if found:
-            return found
+        if isinstance(self.node, cst.For):
+            return [one for one in self.inside if one.recorded.frame in frames]
+        wanted = frames | callers  # before Python 3.12 a comprehension has a frame of its own
         first = min(one.index for one in self.inside)
         last = max(one.index for one in self.inside)
         near = self.call.graph.operations[max(first - 200, 0) : last + 200]
