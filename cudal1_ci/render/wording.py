@@ -15,8 +15,10 @@ from cudal1_ci.records import (
     Evaluation,
     Kernel,
     Measurement,
+    Operation,
     Target,
     TrainingStep,
+    Understanding,
     Workload,
 )
 from cudal1_ci.records.call_text import call_text
@@ -186,6 +188,45 @@ def share_text(workload: Workload) -> str:
     return f"{percent:.0f} % of traced time" if percent >= 1 else "less than 1 % of traced time"
 
 
+def bytes_text(num_bytes: int | None) -> str:
+    """Format `640 B`, `1.3 kB`, `25 MB`; empty for none."""
+    if not num_bytes:
+        return ""
+    power = min(int(math.log10(num_bytes)) // 3, 4)
+    return f"{num_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def expression_text(operation: Operation) -> str:
+    """Format ``42 % `q @ k` (line 12)``."""
+    code = operation.code or operation.name
+    place = f" (line {operation.line})" if operation.line else ""
+    return f"{100 * (operation.share or 0.0):.0f} % `{code}`{place}"
+
+
+def understanding_text(understanding: Understanding | None, most: int = 3) -> str:
+    """Format class, bound and the most expensive expressions of a target; empty where nothing was
+    recorded.
+    """
+    if understanding is None:
+        return ""
+    shown = "; ".join(map(expression_text, understanding.operations[:most]))
+    return ": ".join(one for one in (class_text(understanding), shown) if one)
+
+
+def class_text(understanding: Understanding) -> str:
+    """Format `launch-bound, 93.1 us in 12 operations, 1 host sync (bound 2.00 us by launches)`."""
+    parts: list[str] = [understanding.category]
+    if understanding.total_us is not None:
+        count = count_text(understanding.num_operations, "operation")
+        parts.append(f"{time_text(understanding.total_us)} in {count}")
+    if understanding.num_syncs:
+        parts.append(count_text(understanding.num_syncs, "host sync"))
+    bound = ""
+    if understanding.bound_us is not None:
+        bound = f" (bound {time_text(understanding.bound_us)} by {understanding.bound})"
+    return ", ".join(parts) + bound
+
+
 def step_text(step: TrainingStep | None) -> str:
     """Format `12.0 % [11.5, 12.6] of a training step on an H200 (4 calls a step, 20 steps traced)`
     and the hours saved; empty where neither is known.
@@ -348,5 +389,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "target": target_text,
     "technique": technique_text,
     "time": time_text,
+    "understanding": understanding_text,
 }
 """The same words under the names that templates call them by."""

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.recorded import activations, experts, loops
+from cudal1_ci.propose.recorded import (
+    activations,
+    attention,
+    experts,
+    filters,
+    lookups,
+    loops,
+    pairs,
+    targets,
+)
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
 from cudal1_ci.propose.recorded.source import Source
@@ -15,7 +24,16 @@ from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
-RULES: tuple[RecordedRule, ...] = (*activations.RULES, *experts.RULES, *loops.RULES)
+RULES: tuple[RecordedRule, ...] = (
+    *loops.RULES,
+    *experts.RULES,
+    *attention.RULES,
+    *activations.RULES,
+    *filters.RULES,
+    *lookups.RULES,
+    *pairs.RULES,
+    *targets.RULES,
+)
 
 
 class RecordedRewrites:

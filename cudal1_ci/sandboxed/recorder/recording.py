@@ -100,6 +100,8 @@ class Recorder(TorchFunctionMode):
         self.root, self.text = None if root is None else os.path.realpath(root), str(text)
         self.values: list[RecordedValue] = []
         self.numbers: dict[int, int] = {}
+        self.by_storage: dict[int | None, list[int]] = {}
+        """Ids of tensors by the memory that they are in."""
         self.alive: list[Any] = []
         """What is recorded, so that no id is given twice."""
         self.frames: list[Frame] = []
@@ -184,6 +186,8 @@ class Recorder(TorchFunctionMode):
             tensors, writes = [args[0]], True
         if isinstance(kwargs.get("out"), torch.Tensor):
             tensors, writes = [kwargs["out"]], True
+        if writes:
+            self.forget_views(tensors)
         # A cast to the dtype that a tensor has returns the tensor itself.
         return tuple(
             self.new_value(one) if writes or id(one) not in self.numbers else self.numbers[id(one)]
@@ -212,7 +216,16 @@ class Recorder(TorchFunctionMode):
         )
         self.numbers[id(tensor)] = number
         self.alive.append(tensor)
+        if (place := storage_of(tensor)) is not None:
+            self.by_storage.setdefault(place, []).append(id(tensor))
         return number
+
+    def forget_views(self, written: Sequence[Any]) -> None:
+        """Forget the numbers of all tensors in the memory that was written: where they are seen
+        again, they are new values."""
+        for tensor in written:
+            for one in self.by_storage.pop(storage_of(tensor), ()):
+                self.numbers.pop(one, None)
 
     def argument(self, value: Any, depth: int = 0) -> Argument:
         """Return what is kept of an argument or a local variable."""
@@ -367,6 +380,13 @@ def span_of(frame: FrameType) -> Span | None:
     _, last, column, last_column = position
     line = int(position[0])
     return Span(line=line, last_line=last or line, column=column, last_column=last_column)
+
+
+def storage_of(tensor: Any) -> int | None:
+    """Return the address of a tensor's memory; None where it has none."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return None
+    return tensor.untyped_storage().data_ptr() or None
 
 
 def facts_of(tensor: torch.Tensor) -> tuple[float | None, bool]:
