@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.recorded import activations, filters, lookups, pairs, targets
+from cudal1_ci.propose.recorded import activations, filters, lookups, pairs, targets, triplets
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
 from cudal1_ci.propose.recorded.source import Source
@@ -21,6 +21,7 @@ RULES: tuple[RecordedRule, ...] = (
     *lookups.RULES,
     *pairs.RULES,
     *targets.RULES,
+    *triplets.RULES,
 )
 
 
