@@ -154,7 +154,7 @@ def by_pairs(call: Call, product: Operation, loss: int, labels: int) -> Change |
         f"anchor, positive = (same & ~{eye}).nonzero(as_tuple=True)\n"
         f"{cst.Module([new]).code}"
     )
-    masked = f"{code}.float().masked_fill(same[anchor], 0.0)"
+    masked = f"(~same[anchor]).float() * {code}"
     return Change(
         place.file, {line: text, here.node: masked}, shown(product, source), frozenset(("torch",))
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.propose.recorded import filters, lookups, pairs, targets
+from cudal1_ci.propose.recorded import filters, lookups, pairs, targets, triplets
 from tests.unit.propose.recorded.rig import assert_same, proposed
 
 RULES = (*filters.RULES, *lookups.RULES, *pairs.RULES, *targets.RULES)
@@ -273,3 +273,58 @@ def test_a_helper_that_gets_a_box_is_copied_for_it(tmp_path: Path) -> None:
 )
 def test_a_helper_that_may_get_another_kernel_is_left_alone(tmp_path: Path, call: str) -> None:
     assert not proposed(tmp_path, HELPERS.replace("CALL", call), filters.RULES)
+
+
+TRIPLETS = """\
+import torch
+import torch.nn as nn
+
+
+def triplet_mask(labels):
+    eye = torch.eye(labels.size(0), device=labels.device).bool()
+    different = ~eye
+    distinct = different.unsqueeze(2) & different.unsqueeze(1) & different.unsqueeze(0)
+    same = labels.unsqueeze(0) == labels.unsqueeze(1)
+    return same.unsqueeze(2) & ~same.unsqueeze(1) & distinct
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.margin = 0.5
+
+    def forward(self, x, labels):
+        d = torch.cdist(x, x)
+        loss = d.unsqueeze(2) - d.unsqueeze(1) + self.margin
+        loss = triplet_mask(labels).float() * loss
+        loss = loss.clamp(min=0.0)
+        return loss.sum() / ((loss > 1e-16).float().sum() + 1e-16)
+
+
+def get_inputs():
+    return [torch.randn(20, 4), torch.randint(0, 6, (20,))]
+"""
+
+
+def test_pairs_are_selected_before_triplets(tmp_path: Path) -> None:
+    new = proposed(tmp_path, TRIPLETS, triplets.RULES)["triplet_pairs"]
+    assert "loss = d[anchor, positive].unsqueeze(1) - d[anchor] + self.margin" in new
+    assert_same(tmp_path, TRIPLETS, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("loss.sum() /", "loss.mean() /"),
+        ("clamp(min=0.0)", "clamp(min=0.1)"),
+        ("loss > 1e-16", "loss > -1"),
+        ("~same.unsqueeze(1)", "same.unsqueeze(1)"),
+        ("same.unsqueeze(2)", "same.unsqueeze(0)"),
+        ("different.unsqueeze(2) & ", ""),
+        ("d.unsqueeze(2) - d.unsqueeze(1)", "d.unsqueeze(1) - d.unsqueeze(2)"),
+        ("different = ~eye", "different = eye"),
+    ],
+)
+def test_other_losses_of_triplets_are_left_alone(tmp_path: Path, old: str, new: str) -> None:
+    assert TRIPLETS.count(old) == 1
+    assert not proposed(tmp_path, TRIPLETS.replace(old, new), triplets.RULES)
