@@ -137,7 +137,7 @@ def share_text(rows: list[dict[str, Any]]) -> str:
     counts: Counter[str] = Counter()
     for row in rows:
         counts.update(row.get("counts", {}))
-    tried = counts["held"] + counts["broken"]
+    tried = counts["held"] + counts["differs"] + counts["broken"]
     total = tried + counts["not_tried"]
     seconds = sorted(row["seconds"] for row in rows if "seconds" in row)
     middle = seconds[len(seconds) // 2] if seconds else 0.0

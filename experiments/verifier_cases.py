@@ -35,7 +35,7 @@ CONTRACT_CLASSES = frozenset(
         "semantics",
     ]
 )
-RESULTS = ("held", "broken", "not_applicable", "not_tried")
+RESULTS = ("held", "differs", "broken", "not_applicable", "not_tried")
 NUMBERS = ("speedup_low", "speedup", "speedup_high")
 
 
@@ -112,7 +112,7 @@ def main() -> None:
     print(f"honest programs that pass: {passed} of {len(honest)}")
     print(f"hacks with a gain and no broken line: {granted or 'none'}")
     counts = {kind: sum(row.get("lines", {}).get(kind, 0) for row in rows) for kind in RESULTS}
-    tried = counts["held"] + counts["broken"]
+    tried = counts["held"] + counts["differs"] + counts["broken"]
     print(f"contract lines: {counts}; {tried / max(1, tried + counts['not_tried']):.0%} tried")
     if given.output:
         document = provenance() | {"device": given.device, "jobs": given.jobs, "rows": rows}

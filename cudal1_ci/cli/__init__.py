@@ -16,6 +16,7 @@ Examples:
   cudal1-ci scan .                          find slow code, propose and prove faster code
   cudal1-ci scan --changed origin/main      only what changed since the merge base
   cudal1-ci trace -- pytest -q              record how the tests call your modules
+  cudal1-ci explain model.py:Attention      what a call of it does, and what each part costs
   cudal1-ci verify reference.py faster.py   judge one rewrite
   cudal1-ci compare origin/main             did this branch get slower?
   cudal1-ci sweep . --budget 4h             the whole tree, going on where the last sweep ended
@@ -40,6 +41,11 @@ VERBS = (
         name="doctor",
         place="cudal1_ci.cli.doctor:doctor",
         short_help="Say what this machine can do, and how to get what is missing.",
+    ),
+    Verb(
+        name="explain",
+        place="cudal1_ci.cli.explain:explain",
+        short_help="Say what a call of TARGET does, and what it costs.",
     ),
     Verb(
         name="init",

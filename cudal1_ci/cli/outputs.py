@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from rich.console import Console
 
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError, UnsupportedError
-from cudal1_ci.records import Listing, Report
+from cudal1_ci.records import Evaluation, Explanation, Listing, Report
+from cudal1_ci.records.published import to_json
 from cudal1_ci.render import FORMATS, LISTING_FORMATS, render
 from cudal1_ci.render.comment import About, comment
 from cudal1_ci.render.patch import patch_name
@@ -90,6 +91,17 @@ def write_report(shown: Report, flags: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in best_patches(shown).items():
             (folder / name).write_text(text, encoding="utf-8", newline="")
+
+
+def write_lines(target: str, documents: Sequence[Evaluation | Explanation]) -> None:
+    """Write one JSON object a line, to a file or, for `-`, to stdout."""
+    text = b"\n".join(to_json(document) for document in documents).decode() + "\n"
+    if target == "-":
+        click.echo(text, nl=False)
+    else:
+        file = Path(target)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
 def write_listing(plan: Plan, flags: dict[str, Any]) -> None:

@@ -19,9 +19,8 @@ from cudal1_ci.cli.execution import (
     settings_of,
 )
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
-from cudal1_ci.cli.outputs import refuse_unwritable
+from cudal1_ci.cli.outputs import refuse_unwritable, write_lines
 from cudal1_ci.records import Evaluation
-from cudal1_ci.records.published import to_json
 from cudal1_ci.render.published import verdict_of
 from cudal1_ci.render.text import print_verification
 from cudal1_ci.verification import Session, cuda_l1
@@ -151,14 +150,3 @@ def exit_code(status: str) -> int:
         "harness_error": EXIT_UNSUPPORTED,
     }
     return by_status.get(status, EXIT_NO)
-
-
-def write_lines(target: str, documents: list[Evaluation]) -> None:
-    """Write one JSON object a line, to a file or, for `-`, to stdout."""
-    text = b"\n".join(to_json(document) for document in documents).decode() + "\n"
-    if target == "-":
-        click.echo(text, nl=False)
-    else:
-        file = Path(target)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cudal1_ci.discover.plan import Plan, how
-from cudal1_ci.propose import Strategy
+from cudal1_ci.propose import RecordingStrategy, Strategy
+
+LATER = "recorded rewrites are looked for when it runs"
 
 
 def preview(plan: Plan, strategies: Sequence[Strategy], n: int) -> list[str]:
@@ -20,5 +22,7 @@ def preview(plan: Plan, strategies: Sequence[Strategy], n: int) -> list[str]:
         candidates = [c for s in strategies for c in s.propose(one.problem, (), n)]
         nothing = "a model, where one is given" if one.target.is_kernel else "no rewrite matches"
         tried = ", ".join(c.proposer for c in candidates) or nothing
+        if not one.target.is_kernel and any(isinstance(s, RecordingStrategy) for s in strategies):
+            tried += f"; {LATER}"
         lines.append(f"judge {name} on {calls}: {tried}")
     return lines

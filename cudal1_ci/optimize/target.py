@@ -30,6 +30,7 @@ from cudal1_ci.optimize.llm_loop import (
     known_profile,
     optimize,
 )
+from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import RecordingStrategy, Strategy
@@ -46,6 +47,7 @@ from cudal1_ci.records import (
     Problem,
     Target,
     TreeProgram,
+    Understanding,
 )
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
@@ -70,6 +72,8 @@ NEGLIGIBLE_HINT = "to look at it all the same, set review.min-share = 0"
 KERNEL_HINT = "give a model, which writes kernels: --model"
 UNRECORDED = Recording(values=(), frames=(), scopes=(), operations=(), outputs=(), total_us=0.0)
 """Stands for a call that was not recorded yet."""
+UNDERSTANDING = "understanding"
+"""The name under which a failure to say what a recording shows is kept."""
 MODEL = "contrastive"
 """The name under which a failure of the model's loop is kept."""
 
@@ -87,7 +91,8 @@ def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: R
     if reason is None:
         return search.entry()
     context.progress.target_skipped(target, reason)
-    return untried(replace(planned, hint=hint), reason)
+    entry = untried(replace(planned, hint=hint), reason)
+    return msgspec.structs.replace(entry, understanding=search.understanding)
 
 
 def reason_for_no_result(planned: Planned, search: TargetSearch) -> tuple[str | None, str | None]:
@@ -144,12 +149,14 @@ class TargetSearch:
         self.review = Review(reviewer, problem, context.is_over) if reviewer else None
         self.seen: set[str] = set()
         self.recording: Recording | None = UNRECORDED
+        self.understanding: Understanding | None = None
 
     def run(self, hint: str | None) -> tuple[str | None, str | None]:
         """Verify the reference, then rounds of proposals, then a model's. Returns why nothing was
         tried, with what would help."""
         problem, context = self.problem, self.context
         first = self.next_candidates()
+        self.understand()
         is_negligible = speedups.is_negligible(problem, context.config.min_share)
         optimizer = None if is_negligible else context.optimizer
         if not first and optimizer is None:
@@ -253,6 +260,20 @@ class TargetSearch:
             if not isinstance(found, str):
                 self.recording = found
         return self.recording
+
+    def understand(self) -> None:
+        """Keep what the recorded call showed, if a strategy asked for one."""
+        recording = self.recording
+        if recording is None or recording is UNRECORDED:
+            return
+        device = self.context.session.device()
+        try:
+            found = understanding_of(recording, self.problem, device, self.target.path)
+        except Exception as error:  # noqa: BLE001 (what is shown of a target costs no proposal)
+            self.failed(UNDERSTANDING, bug(error))
+            return
+        shown = found.operations[:MOST_SHOWN]
+        self.understanding = msgspec.structs.replace(found, operations=shown)
 
     def failed(self, strategy: str, reason: str) -> None:
         """Keep why a strategy gave nothing more."""
@@ -373,6 +394,7 @@ class TargetSearch:
         return Entry(
             target=self.target,
             workloads=self.problem.workloads,
+            understanding=self.understanding,
             evaluations=tuple(self.evaluations),
             model_use=self.work.use() if self.work else None,
             opinion_use=self.review.use() if self.review else None,

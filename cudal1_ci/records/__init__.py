@@ -46,6 +46,7 @@ from cudal1_ci.records.program import (
 from cudal1_ci.records.record import Record, content_hash
 from cudal1_ci.records.report import (
     Entry,
+    Explanation,
     Impact,
     Listing,
     ModelUse,
@@ -91,6 +92,7 @@ __all__ = [
     "Entry",
     "Evaluation",
     "Exemplar",
+    "Explanation",
     "FileChange",
     "Finding",
     "Generation",

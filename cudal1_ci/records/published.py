@@ -18,7 +18,7 @@ import msgspec
 
 from cudal1_ci.records import version_1
 from cudal1_ci.records.evaluation import Evaluation, Verdict
-from cudal1_ci.records.report import Listing, Report
+from cudal1_ci.records.report import Explanation, Listing, Report
 
 SCHEMA_VERSION: Literal[2] = 2
 READ_VERSIONS = (1, 2)
@@ -27,8 +27,9 @@ LISTED = ("target", "workloads", "skipped", "hint")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def to_json(published: Report | Listing | Evaluation) -> bytes:
-    """Encode a report, what `--list` found, or a verdict without its candidate."""
+def to_json(published: Report | Listing | Evaluation | Explanation) -> bytes:
+    """Encode a report, what `--list` found, a verdict without its candidate, or what `explain`
+    says."""
     plain = _plain(published)
     if isinstance(published, Evaluation):
         del plain["candidate"]

@@ -73,7 +73,6 @@ class RecordedOperation(Record, frozen=True, kw_only=True):
     frame: int | None
     span: Span | None
     scope: int | None
-    module: str = ""
     host_us: float = 0.0
     device_us: float | None = None
     syncs: bool = False

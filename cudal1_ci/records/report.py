@@ -74,25 +74,63 @@ class TrainingStep(Published, frozen=True, kw_only=True):
 
 
 class Operation(Published, frozen=True, kw_only=True):
-    """An operation of a target, over one call of it."""
+    """The operations of one expression, over one call of a target."""
 
     name: Name
+    """As torch names it; of several, those that take the most time."""
     num_calls: Count
     device_us: NotNegative | None = None
+    host_us: NotNegative | None = None
+    share: Fraction | None = None
+    """Of the time of all operations."""
+    num_bytes: Count | None = None
+    """Read and written."""
+    path: Text = ""
+    line: Count | None = None
+    """None where no code of the checkout is known to have called it."""
+    code: Text | None = None
+    """The expression, on one line."""
+
+
+TargetClass = Literal[
+    "host-bound", "launch-bound", "memory-bound", "compute-bound", "at the floor", "unknown"
+]
+"""Where the time of a target goes."""
 
 
 class Understanding(Published, frozen=True, kw_only=True):
     """Hold what one run of a target showed."""
 
-    category: Name = msgspec.field(name="class")
-    """`attention`, `normalization`, `loop over time`."""
+    category: TargetClass = msgspec.field(name="class")
     bound: Name
-    """What its time goes by: `memory`, `arithmetic`, `launches`, `host`."""
+    """What no form of it can be faster than: `memory`, `arithmetic`, `launches`; `unknown`."""
+    bound_us: NotNegative | None = None
+    """The least time of one call by the figures of the device; None where they are not known."""
+    total_us: NotNegative | None = None
+    """Of one call, as it was recorded."""
     device_us: NotNegative | None = None
     host_us: NotNegative | None = None
+    """Of all operations."""
     share: Fraction | None = None
     """Of the time of the program that it is part of."""
+    num_operations: Count = 0
+    num_syncs: Count = 0
+    """Operations for which the host waits for the device, or would on a GPU."""
     operations: tuple[Operation, ...] = ()
+    """By expression, most expensive first."""
+
+
+class Explanation(Published, frozen=True, kw_only=True):
+    """Hold what `explain` says of one target."""
+
+    target: Target
+    workload: Workload
+    device: Device
+    understanding: Understanding | None = None
+    reason: Text | None = None
+    """Why there is no understanding."""
+    proposals: dict[Name, tuple[Name, ...]] = {}
+    """What each strategy would try."""
 
 
 class Entry(Published, frozen=True, kw_only=True):

@@ -23,11 +23,13 @@ from cudal1_ci.records import (
     ContractCheck,
     Entry,
     Evaluation,
+    Explanation,
     Listing,
     Measurement,
     Notice,
     Report,
     Target,
+    Understanding,
     Workload,
 )
 from cudal1_ci.records.call_text import call_text
@@ -56,6 +58,8 @@ from cudal1_ci.render.wording import (
     ENDED_WORDS,
     KIND_WORDS,
     NOT_MEASURED,
+    bytes_text,
+    class_text,
     contract_lines,
     contract_text,
     count_text,
@@ -69,6 +73,7 @@ from cudal1_ci.render.wording import (
     target_text,
     technique_text,
     time_text,
+    understanding_text,
 )
 
 PIPE_WIDTH = 120
@@ -164,6 +169,44 @@ def print_contract(checks: Sequence[ContractCheck], console: Console) -> None:
     for line in contract_lines(checks):
         style = "red" if line.startswith("broken") else "dim"
         print_line(console, line, style, indent=4)
+
+
+def print_explanation(document: Explanation, console: Console | None = None) -> None:
+    """Print what one recorded call of a target showed."""
+    console = console or console_on(sys.stdout)
+    print_line(console, target_text(document.target), "bold")
+    print_line(console, f"{_called(document.workload)} on {device_text(document.device)}", indent=2)
+    understanding = document.understanding
+    if understanding is None:
+        print_line(console, f"not recorded: {one_line(document.reason or '')}", "yellow", indent=2)
+    else:
+        print_line(console, class_text(understanding), "bold", indent=2)
+        console.print(
+            Padding(_expressions_table(understanding, document.target), (0, 0, 0, 2), expand=False)
+        )
+    for name, proposals in document.proposals.items():
+        print_line(console, f"{name}: {', '.join(proposals) or 'nothing matches'}", indent=2)
+
+
+def _expressions_table(understanding: Understanding, target: Target) -> Table:
+    table = table_of("calls", "time", "share", "moved", "operation", "where", "expression")
+    for number in range(4):
+        table.columns[number].no_wrap = True
+    for one in understanding.operations:
+        time_us = one.host_us if one.device_us is None else one.device_us
+        line = "" if one.path == target.path else f"{one.path}:"
+        where = f"{line or 'line '}{one.line}" if one.line else "elsewhere"
+        cells = [
+            str(one.num_calls),
+            time_text(time_us),
+            percent_text(one.share),
+            bytes_text(one.num_bytes),
+            one.name,
+            where,
+            one.code or "",
+        ]
+        table.add_row(*map(Text, cells))
+    return table
 
 
 def print_listing(document: Listing, console: Console) -> None:
@@ -304,6 +347,9 @@ def _print_proposals(document: Report, found: Digest, console: Console) -> None:
         for proposal in found.proposals:
             if said := step_text(proposal.entry.step):
                 print_line(console, f"{proposal.number}. in training: {said}")
+        for proposal in found.proposals:
+            if said := understanding_text(proposal.entry.understanding):
+                print_line(console, f"{proposal.number}. {said}", "dim")
     print_line(
         console,
         "Speedup with its interval over fresh processes, bounds rounded outward; A/A is what the "
@@ -360,6 +406,8 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
         )
     if said := step_text(proposal.entry.step):
         print_line(console, f"in training: {said}", indent=3)
+    if said := understanding_text(proposal.entry.understanding):
+        print_line(console, said, "dim", indent=3)
 
 
 def _print_patch(proposal: Proposal, console: Console) -> None:

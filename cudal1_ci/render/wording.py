@@ -15,8 +15,10 @@ from cudal1_ci.records import (
     Evaluation,
     Kernel,
     Measurement,
+    Operation,
     Target,
     TrainingStep,
+    Understanding,
     Workload,
 )
 from cudal1_ci.records.call_text import call_text
@@ -42,7 +44,12 @@ STATUS_WORDS = {
     "harness_error": "judge failed",
 }
 
-CONTRACT_WORDS = {"held": "held", "broken": "broken", "not_tried": "not tried"}
+CONTRACT_WORDS = {
+    "held": "held",
+    "differs": "differs",
+    "broken": "broken",
+    "not_tried": "not tried",
+}
 
 ENDED_WORDS = {
     "budget": "Incomplete: the budget was spent before every target had its turn. "
@@ -181,6 +188,45 @@ def share_text(workload: Workload) -> str:
     return f"{percent:.0f} % of traced time" if percent >= 1 else "less than 1 % of traced time"
 
 
+def bytes_text(num_bytes: int | None) -> str:
+    """Format `640 B`, `1.3 kB`, `25 MB`; empty for none."""
+    if not num_bytes:
+        return ""
+    power = min(int(math.log10(num_bytes)) // 3, 4)
+    return f"{num_bytes / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def expression_text(operation: Operation) -> str:
+    """Format ``42 % `q @ k` (line 12)``."""
+    code = operation.code or operation.name
+    place = f" (line {operation.line})" if operation.line else ""
+    return f"{100 * (operation.share or 0.0):.0f} % `{code}`{place}"
+
+
+def understanding_text(understanding: Understanding | None, most: int = 3) -> str:
+    """Format class, bound and the most expensive expressions of a target; empty where nothing was
+    recorded.
+    """
+    if understanding is None:
+        return ""
+    shown = "; ".join(map(expression_text, understanding.operations[:most]))
+    return ": ".join(one for one in (class_text(understanding), shown) if one)
+
+
+def class_text(understanding: Understanding) -> str:
+    """Format `launch-bound, 93.1 us in 12 operations, 1 host sync (bound 2.00 us by launches)`."""
+    parts: list[str] = [understanding.category]
+    if understanding.total_us is not None:
+        count = count_text(understanding.num_operations, "operation")
+        parts.append(f"{time_text(understanding.total_us)} in {count}")
+    if understanding.num_syncs:
+        parts.append(count_text(understanding.num_syncs, "host sync"))
+    bound = ""
+    if understanding.bound_us is not None:
+        bound = f" (bound {time_text(understanding.bound_us)} by {understanding.bound})"
+    return ", ".join(parts) + bound
+
+
 def step_text(step: TrainingStep | None) -> str:
     """Format `12.0 % [11.5, 12.6] of a training step on an H200 (4 calls a step, 20 steps traced)`
     and the hours saved; empty where neither is known.
@@ -293,17 +339,24 @@ def reason_text(reason: str | None) -> str:
 
 
 def contract_text(checks: Sequence[ContractCheck]) -> str:
-    """Format `31 held, 0 broken, 4 not tried`. What the reference refuses is no line of it."""
+    """Format `31 held, 0 broken, 4 not tried`, and how many differ if any do. What the reference
+    refuses is no line of it."""
     counts = {name: sum(one.result == name for one in checks) for name in CONTRACT_WORDS}
-    return ", ".join(f"{counts[name]} {word}" for name, word in CONTRACT_WORDS.items())
+    said = [f"{counts[name]} {word}" for name, word in CONTRACT_WORDS.items()]
+    return ", ".join(one for one in said if one != "0 differs")
+
+
+def contract_differences(checks: Sequence[ContractCheck]) -> list[str]:
+    """Format what differs, which a reader must not have to look for."""
+    return [f"{one.aspect} ({one.detail})" for one in checks if one.result == "differs"]
 
 
 def contract_lines(checks: Sequence[ContractCheck]) -> list[str]:
-    """Format the lines that a reader must know: broken ones, then those that were not tried, then
-    the aspects that were held in each group."""
+    """Format the lines that a reader must know: broken ones, those that differ, those that were not
+    tried, then the aspects that were held in each group."""
     said = [
         f"{CONTRACT_WORDS[name]}: {one.aspect}" + (f" ({one.detail})" if one.detail else "")
-        for name in ("broken", "not_tried")
+        for name in ("broken", "differs", "not_tried")
         for one in checks
         if one.result == name
     ]
@@ -319,6 +372,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "at_least": at_least_text,
     "call": call_text,
     "contract": contract_text,
+    "contract_differences": contract_differences,
     "contract_lines": contract_lines,
     "count": count_text,
     "device": device_text,
@@ -335,5 +389,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "target": target_text,
     "technique": technique_text,
     "time": time_text,
+    "understanding": understanding_text,
 }
 """The same words under the names that templates call them by."""

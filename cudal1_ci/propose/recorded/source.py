@@ -149,7 +149,7 @@ class Source:
         if isinstance(node, cst.BinaryOperation):
             found = [node.left, node.right]
             is_reversed = operation.recorded.name.startswith("__r") and operation.name != "rshift"
-            if is_reversed or self.is_swapped(operation, node, place.file):
+            if is_reversed or self.is_swapped(node, operation):
                 found = found[::-1]
         elif isinstance(node, cst.UnaryOperation):
             found = [node.expression]
@@ -166,15 +166,6 @@ class Source:
         else:
             return []
         return found if len(found) == count else []
-
-    def is_swapped(self, operation: Operation, node: cst.BinaryOperation, name: str) -> bool:
-        """Return whether an operator's first argument is its right operand: torch records
-        `2 * x` as `mul(x, 2)`."""
-        first, file = operation.value(0), self.file(name)
-        if operation.name not in ("add", "mul") or operation.value(1) is not None or file is None:
-            return False
-        code = self.expression(first, operation)
-        return code is not None and code == file.code(node.right)
 
     def scope(self, operation: Operation) -> dict[str, Argument]:
         """Return the local variables before an operation."""
@@ -227,6 +218,21 @@ class Source:
         found = self.operands(operation)
         node = found[position] if position < len(found) else None
         return None if node is None else self.repeated(node, operation, at)
+
+    def is_swapped(self, node: cst.BinaryOperation, operation: Operation) -> bool:
+        """Return whether the right operand is the first argument: torch has `2 * x` as `x * 2`."""
+        value, other = operation.value(0), operation.argument(1)
+        if value is None or other is None or other.kind == "value":
+            return False
+        maker = self.graph.maker.get(value)
+        made = None if maker is None else self.place(maker)
+        held = {name for name, one in self.scope(operation).items() if one.value == value}
+        sides = [
+            (isinstance(one, cst.Name) and one.value in held)
+            or (made is not None and made.node is one)
+            for one in (node.left, node.right)
+        ]
+        return sides == [False, True]
 
 
 def is_statement(node: cst.CSTNode) -> bool:

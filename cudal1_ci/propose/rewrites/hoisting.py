@@ -7,6 +7,9 @@ similar names). The method then uses a slice; the ranks of all parts must be kno
 slice. A longer input is possible unless the method refuses it; for a longer input the table is made
 as before.
 
+A module converts its buffers of floats (`.half()`), but not what a method makes. So the class makes
+such a table again where its tensors are converted or moved, in `_apply`.
+
 The constructor makes a table for any numbers. If the method tests a number by itself (`if
 self.max_len > 0`), a table of that number remains where it is.
 """
@@ -14,6 +17,7 @@ self.max_len > 0`), a table of that number remains where it is.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import libcst as cst
@@ -21,7 +25,13 @@ import libcst as cst
 from cudal1_ci.propose.rewrites.layout import with_arguments, with_last_line
 from cudal1_ci.propose.rewrites.patterns import bare
 from cudal1_ci.propose.rewrites.rewrite import Rewrite, Site, SourceEdit, short
-from cudal1_ci.propose.rewrites.table_shapes import CREATORS, Facts, shape_of, sizes_in
+from cudal1_ci.propose.rewrites.table_shapes import (
+    CREATORS,
+    Facts,
+    may_be_floats,
+    shape_of,
+    sizes_in,
+)
 from cudal1_ci.propose.rewrites.terms import code, is_self, names_in
 from cudal1_ci.propose.rewrites.walk import assigned_name, calls_in, stored_names, without_dead
 
@@ -31,6 +41,10 @@ MAXIMA = (
     "n_ctx", "num_positions", "max_tokens",
 )  # fmt: skip
 """Names of attributes for the longest, or longest expected, input."""
+CONVERSIONS = {
+    "_apply", "to", "to_empty", "type", "float", "double", "half", "bfloat16", "cpu", "cuda",
+}  # fmt: skip
+"""Methods of a module that convert or move its tensors."""
 
 
 def plain_attributes(constructor: cst.FunctionDef) -> set[str]:
@@ -85,6 +99,7 @@ def hoisted(site: Site) -> SourceEdit | None:
     taken = set(re.findall(r"self\.(\w+)|def (\w+)", text))
     names = {name for pair in taken for name in pair}
     makers: list[cst.FunctionDef] = []
+    again: list[tuple[str, str]] = []
     for method in site.methods():
         if not isinstance(method.body, cst.IndentedBlock):
             continue
@@ -94,6 +109,8 @@ def hoisted(site: Site) -> SourceEdit | None:
             continue
         for name, expression in hoist.buffers.items():
             made = hoist.made_by.get(name, expression) + place
+            if name in hoist.floats:
+                again.append((name, hoist.made_by[name]))
             line = f'self.register_buffer("{name}", {made}, persistent=False)'
             new_constructor = with_last_line(new_constructor, line)
             found.append(f"`{short(expression)}` as the buffer `{name}`")
@@ -101,11 +118,26 @@ def hoisted(site: Site) -> SourceEdit | None:
         functions[method] = without_dead(changed, hoist.suspects, site.names, hoist.written)
     if not functions:
         return None
+    if again:
+        makers.append(made_again(again))
     return SourceEdit(
         {**functions, constructor: new_constructor},
         tuple(found),
         methods={constructor: tuple(makers)},
     )
+
+
+def made_again(tables: Sequence[tuple[str, str]]) -> cst.FunctionDef:
+    """Return the method that makes tables of floats again after a conversion of the module."""
+    lines = "".join(f"    self.{name} = {made}.to(self.{name}.device)\n" for name, made in tables)
+    text = (
+        f"def _apply(self, *args, **kwargs):\n"
+        f"    super()._apply(*args, **kwargs)\n"
+        f"    # A table keeps its dtype where `.half()` and the like convert the module.\n"
+        f"{lines}    return self\n"
+    )
+    method = cst.ensure_type(cst.parse_statement(text), cst.FunctionDef)
+    return method.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
 
 
 def device_of(constructor: cst.FunctionDef) -> str | None:
@@ -144,12 +176,16 @@ class Hoist:
 
     def __init__(self, facts: Facts, taken: set[str], text: str):
         self.facts = facts
+        self.may_convert = not taken & CONVERSIONS
+        """Whether the class leaves it to others to convert it."""
         self.taken = taken
         self.text = text
         """Of the method as it was."""
         self.buffers: dict[str, str] = {}
         self.made_by: dict[str, str] = {}
         """Of a buffer that a method makes, the call."""
+        self.floats: set[str] = set()
+        """Buffers that a conversion of the module would change."""
         self.makers: list[cst.FunctionDef] = []
         self.suspects: set[str] = set()
         self.written: set[cst.CSTNode] = set()
@@ -217,7 +253,8 @@ class Hoist:
             return None
         used = (names_in(table) | sizes_in(table)) & self.facts.sizes | sizes_in(table)
         expression = code(table)
-        if len(used) > 1:
+        is_kept = not may_be_floats(table, self.facts)
+        if len(used) > 1 or not (is_kept or self.may_convert):
             return None
         self.suspects |= names_in(node)
         if used:
@@ -230,24 +267,35 @@ class Hoist:
                 parts.pop()
             name = self.named(with_size(expression, size, f"self.{largest}"))
             part = f"self.{name}[{', '.join(parts)}]"
-            if refuses_longer(self.text, size, largest):
+            is_longest = refuses_longer(self.text, size, largest)
+            if not is_kept:
+                self.floats.add(name)
+            if is_longest and is_kept:
                 return cst.parse_expression(part)
             maker = self.maker(name, node, size, largest)
+            if is_longest:
+                return cst.parse_expression(part)
             return cst.parse_expression(
                 f"({part} if {size} <= self.{largest} else {maker}({size}).to(self.{name}.device))"
             )
-        return cst.parse_expression(f"self.{self.named(expression)}")
+        name = self.named(expression)
+        if not is_kept:
+            self.floats.add(name)
+            self.maker(name, node)
+        return cst.parse_expression(f"self.{name}")
 
-    def maker(self, buffer: str, node: cst.BaseExpression, size: str, largest: str) -> str:
-        """Return the name of the method that makes a buffer, also a longer one, in the author's
-        steps.
+    def maker(
+        self, buffer: str, node: cst.BaseExpression, size: str = "", largest: str = ""
+    ) -> str:
+        """Return the name of the method that makes a buffer, also a longer one where it has a size,
+        in the author's steps.
         """
         if buffer not in self.made_by:
             name = f"_make{buffer}"
             while name in self.taken:
                 name += "_"
             self.taken.add(name)
-            head = f"def {name}(self, {parameter(size)}):\n    pass\n"
+            head = f"def {name}(self{size and f', {parameter(size)}'}):\n    pass\n"
             empty = cst.ensure_type(cst.parse_statement(head), cst.FunctionDef)
             body = [line.visit(Sized(size)) for line in self.steps_to(node)]
             made = empty.with_changes(
@@ -255,7 +303,7 @@ class Hoist:
                 leading_lines=[cst.EmptyLine(indent=False)],
             )
             self.makers.append(made)
-            self.made_by[buffer] = f"self.{name}(self.{largest})"
+            self.made_by[buffer] = f"self.{name}({size and f'self.{largest}'})"
         return self.made_by[buffer].partition("(")[0]
 
     def steps_to(self, node: cst.BaseExpression) -> list[cst.SimpleStatementLine]:
@@ -346,7 +394,7 @@ class UseBuffers(cst.CSTTransformer):
             self.labels.add(node.keyword)
         if isinstance(node, cst.Attribute):
             self.labels.add(node.attr)
-        if isinstance(node, cst.Call | cst.BinaryOperation | cst.Subscript | cst.Name):
+        if isinstance(node, TABLES):
             if isinstance(node, cst.Name) and node.value not in self.hoist.facts.tables:
                 return False
             buffer = self.hoist.buffer(node)
@@ -372,6 +420,7 @@ class UseBuffers(cst.CSTTransformer):
         return updated_node.with_changes(value=value)  # type: ignore[return-value]
 
 
+TABLES = (cst.Call, cst.BinaryOperation, cst.Comparison, cst.Subscript, cst.Name)
 ALONE = (cst.Arg, cst.Assign, cst.Return)
 """Nodes that evaluate an expression without need of parentheses."""
 
@@ -436,7 +485,7 @@ REWRITES = (
         family="hoisting",
         precondition="a mask or table of numbers of the constructor, and of at most one size of "
         "the input where an attribute names the largest one (a longer one is made as before); a "
-        "table of floats is converted with the module (`.half()`), and is less exact then",
+        "table of floats is made again where the module is converted or moved",
         why="made once instead of in every call: no allocation, no arithmetic, and on a GPU none "
         "of the small launches.",
         apply=hoisted,

@@ -2,12 +2,15 @@
 
 `torch.vmap` does so without knowing the operations of the body. It computes for all indices what
 the body computed for one, with one kernel instead of one per iteration. The loop variable may only
-pick slices, so iterations cannot depend on each other.
+pick slices, so iterations cannot depend on each other. A tensor may have more slices than the loop
+reads: unless the method takes the number of iterations from its size, vmap gets so many of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -130,21 +133,48 @@ def vectorized(site: Site) -> SourceEdit | None:
     if site.names.imports.get("torch") != "torch":
         return None
     for method in site.methods():
-        changed = method.visit(Comprehensions(found))
+        sizes = sizes_of(method)
+        changed = method.visit(Comprehensions(found, sizes))
         assert isinstance(changed, cst.FunctionDef)
         if isinstance(changed.body, cst.IndentedBlock):
-            lines = with_vmapped_loops(list(changed.body.body), found)
+            lines = with_vmapped_loops(list(changed.body.body), found, sizes)
             changed = changed.with_changes(body=changed.body.with_changes(body=lines))
         if code(changed) != code(method):
             functions[method] = changed
     return SourceEdit(functions, tuple(found)) if functions else None
 
 
+def sizes_of(method: cst.FunctionDef) -> dict[str, str]:
+    """Return the text of the size that a local holds: `x.shape[1]` of `B, T = x.shape`. Neither the
+    local nor the tensor may be assigned again.
+    """
+    found: dict[str, str] = {}
+    lines = method.body.body
+    for line in lines:
+        value = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+        if not isinstance(value, cst.Assign) or len(value.targets) != 1:
+            continue
+        target, text = value.targets[0].target, code(value.value)
+        if isinstance(target, cst.Tuple) and re.fullmatch(r"\w+\.(shape|size\(\))", text):
+            tensor = text.partition(".")[0]
+            names = [code(element.value) for element in target.elements]
+            found |= {name: f"{tensor}.shape[{dim}]" for dim, name in enumerate(names)}
+        elif isinstance(target, cst.Name):
+            found[target.value] = text
+    stored = Counter(name for line in lines for name in stored_names(line))
+    return {
+        name: text
+        for name, text in found.items()
+        if stored[name] == 1 and not stored[re.split(r"\W", text)[0]]
+    }
+
+
 class Comprehensions(cst.CSTTransformer):
     """Replace `torch.stack([f(x[i]) for i in range(n)], dim=d)`."""
 
-    def __init__(self, found: list[str]):
+    def __init__(self, found: list[str], sizes: Mapping[str, str]):
         self.found = found
+        self.sizes = sizes
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:  # noqa: N802
         if code(original_node.func) != "torch.stack" or not original_node.args:
@@ -156,7 +186,8 @@ class Comprehensions(cst.CSTTransformer):
         if loop.ifs or loop.inner_for_in or not isinstance(loop.target, cst.Name):
             return updated_node
         dim = stack_dim(original_node)
-        if dim is None or not is_range(loop.iter):
+        count = count_of(loop.iter)
+        if dim is None or count is None:
             return updated_node
         taken = with_slices([comprehension.elt], loop.target.value)
         if taken is None:
@@ -165,10 +196,23 @@ class Comprehensions(cst.CSTTransformer):
         parameters = ", ".join(name for name, _ in slices.dims.values())
         function = f"lambda {parameters}: {code(body)}"
         self.found.append(f"`{short(code(original_node))}`")
-        return cst.parse_expression(vmap_call(function, slices, dim))
+        tensors = read_parts(slices, count, self.sizes)
+        return cst.parse_expression(vmap_call(function, slices, dim, tensors))
 
 
-def vmap_call(function: str, slices: Slices, dim: str) -> str:
+def read_parts(slices: Slices, count: str, sizes: Mapping[str, str]) -> list[str]:
+    """Return the parts of the tensors that a loop of so many iterations reads."""
+    size = sizes.get(count, count)
+
+    def part(tensor: str, dim: int) -> str:
+        whole = {f"{tensor}.shape[{dim}]", f"{tensor}.size({dim})"}
+        whole |= set() if dim else {f"len({tensor})"}
+        return tensor if size in whole else f"{tensor}.narrow({dim}, 0, {count})"
+
+    return [part(tensor, dim) for tensor, (_, dim) in slices.dims.items()]
+
+
+def vmap_call(function: str, slices: Slices, dim: str, tensors: Sequence[str]) -> str:
     """Return `torch.vmap(function, in_dims=..., out_dims=...)(tensors)`."""
     dims = [d for _, d in slices.dims.values()]
     in_dims = str(dims[0]) if len(set(dims)) == 1 else str(tuple(dims))
@@ -177,7 +221,7 @@ def vmap_call(function: str, slices: Slices, dim: str) -> str:
         options.append(f"in_dims={in_dims}")
     if dim != "0":
         options.append(f"out_dims={dim}")
-    return f"torch.vmap({', '.join(options)})({', '.join(slices.dims)})"
+    return f"torch.vmap({', '.join(options)})({', '.join(tensors)})"
 
 
 def stack_dim(call: cst.Call) -> str | None:
@@ -191,36 +235,37 @@ def stack_dim(call: cst.Call) -> str | None:
     return None
 
 
-def is_range(node: cst.BaseExpression) -> bool:
-    """Return whether a node is `range(n)`; the verifier finds out whether n is the sliced
-    dimension's size.
-    """
+def count_of(node: cst.BaseExpression) -> str | None:
+    """Return the text of n in `range(n)`; None if a node is something else."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Name):
-        return False
-    return node.func.value == "range" and len(node.args) == 1
+        return None
+    return code(node.args[0].value) if node.func.value == "range" and len(node.args) == 1 else None
 
 
-def with_vmapped_loops(lines: Lines, found: list[str]) -> Lines:
+def with_vmapped_loops(lines: Lines, found: list[str], sizes: Mapping[str, str]) -> Lines:
     """Return a block with every list-and-stack loop replaced."""
     new: Lines = []
     for position, line in enumerate(lines):
-        replaced = vmapped(lines, position, new) if isinstance(line, cst.For) else None
+        replaced = vmapped(lines, position, new, sizes) if isinstance(line, cst.For) else None
         if replaced is None:
             new.append(line)
             continue
         found.append(f"the loop `{short(code(line).strip())}`")
         rest, kept = replaced
-        return [*kept, *with_vmapped_loops(rest, found)]
+        return [*kept, *with_vmapped_loops(rest, found, sizes)]
     return new
 
 
-def vmapped(lines: Lines, position: int, before: Lines) -> tuple[Lines, Lines] | None:
+def vmapped(
+    lines: Lines, position: int, before: Lines, sizes: Mapping[str, str]
+) -> tuple[Lines, Lines] | None:
     """Return the lines after the loop (with its stack replaced) and those up to it (without the
     empty list). None if the loop does more than fill a list that is stacked once.
     """
     loop = lines[position]
     assert isinstance(loop, cst.For)
-    if loop.orelse or not isinstance(loop.target, cst.Name) or not is_range(loop.iter):
+    count = count_of(loop.iter)
+    if loop.orelse or not isinstance(loop.target, cst.Name) or count is None:
         return None
     body = list(loop.body.body)
     appended = appended_to(body[-1]) if body else None
@@ -237,7 +282,7 @@ def vmapped(lines: Lines, position: int, before: Lines) -> tuple[Lines, Lines] |
     if taken is None:
         return None
     (*new_inner, new_value), slices = taken
-    call = StackCall(outs, slices)
+    call = StackCall(outs, slices, read_parts(slices, count, sizes))
     rest = list(lines[position + 1 :])
     rest[uses[0]] = rest[uses[0]].visit(call)  # type: ignore[assignment]
     if not call.is_replaced:
@@ -259,9 +304,10 @@ def vmapped(lines: Lines, position: int, before: Lines) -> tuple[Lines, Lines] |
 class StackCall(cst.CSTTransformer):
     """Replace `torch.stack(outs, dim=d)` by the vmap."""
 
-    def __init__(self, outs: str, slices: Slices):
+    def __init__(self, outs: str, slices: Slices, tensors: Sequence[str]):
         self.outs = outs
         self.slices = slices
+        self.tensors = tensors
         self.is_replaced = False
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:  # noqa: N802
@@ -271,7 +317,7 @@ class StackCall(cst.CSTTransformer):
         if code(original_node.args[0].value) != self.outs or dim is None:
             return updated_node
         self.is_replaced = True
-        return cst.parse_expression(vmap_call("each", self.slices, dim))
+        return cst.parse_expression(vmap_call("each", self.slices, dim, self.tensors))
 
 
 def appended_to(line: cst.CSTNode) -> tuple[str, cst.BaseExpression] | None:
@@ -388,8 +434,7 @@ REWRITES = (
         name="loop_to_vmap",
         family="loops",
         precondition="a loop over range(n) whose turns only read slices of tensors at the index, "
-        "each of them in every turn, stacked into one tensor; n is the size of the sliced "
-        "dimension",
+        "each of them in every turn, stacked into one tensor",
         why="one batched operation runs where the loop launched one a turn, each on a small slice.",
         apply=vectorized,
     ),

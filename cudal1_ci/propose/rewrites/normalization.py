@@ -180,16 +180,16 @@ REWRITES = (
                 for one in (
                     rule(
                         f"neg(mean(gather({log_probability}, dim=1, index=unsqueeze(Y, dim=1))))",
-                        "F.cross_entropy(X, Y)",
+                        "F.cross_entropy(X, Y.long())",
                     ),
                     rule(
                         f"neg(mean(squeeze(gather({log_probability}, dim=1, "
                         "index=unsqueeze(Y, dim=1)), dim=1)))",
-                        "F.cross_entropy(X, Y)",
+                        "F.cross_entropy(X, Y.long())",
                     ),
                     rule(
                         f"mean(neg(gather({log_probability}, dim=1, index=unsqueeze(Y, dim=1))))",
-                        "F.cross_entropy(X, Y)",
+                        "F.cross_entropy(X, Y.long())",
                     ),
                     rule(f"nll_loss({log_probability}, Y)", "F.cross_entropy(X, Y)"),
                 )

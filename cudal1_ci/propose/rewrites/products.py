@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import libcst as cst
 
@@ -11,6 +11,7 @@ from cudal1_ci.propose.rewrites.ranks import Ranks, is_last, rank_made, rank_of,
 from cudal1_ci.propose.rewrites.rewrite import (
     Replacement,
     Rewrite,
+    Rule,
     Site,
     SourceEdit,
     expressions,
@@ -20,6 +21,16 @@ from cudal1_ci.propose.rewrites.scales import number, scaled
 from cudal1_ci.propose.rewrites.terms import Term, code
 
 PRODUCTS = ("matmul", "mm", "bmm")
+DISTANCES = """\
+
+
+def {name}(a, b):
+    if a.dtype == b.dtype and a.dtype in (torch.float32, torch.float64):
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist"){squared}
+    # torch.cdist takes no half precision and no whole numbers.
+    return (a.unsqueeze(-2) - b.unsqueeze(-3)).pow(2).sum(dim=-1){root}
+"""
+"""A function of two sets of points, as torch has it for some dtypes only."""
 
 
 def summed_first(site: Site) -> SourceEdit | None:
@@ -186,11 +197,23 @@ def is_thin(term: Term) -> bool | None:
     return None
 
 
+def distances(before: str, after: str) -> Iterator[Rule]:
+    """Yield rules for distances, or squared ones without a root around the sum."""
+    name = "pairwise_distances" if before else "squared_pairwise_distances"
+    squared, root = ("", ".sqrt()") if before else (".square()", "")
+    text = DISTANCES.format(name=f"_{name}", squared=squared, root=root)
+    for a, b in ((-2, -3), (1, 0), (2, 1)):
+        difference = f"sub(unsqueeze(X, dim={a}), unsqueeze(Y, dim={b}))"
+        wanted = f"{before}sum(pow({difference}, 2), dim=-1){after}"
+        yield rule(wanted, f"_{name}(X, Y)", definitions=(text,))
+
+
 REWRITES = (
     Rewrite(
         name="diagonal_product",
         family="algebra",
-        precondition="diag(a) of a vector in a product with a matrix",
+        precondition="diag(a) of a vector in a product with a matrix; NaN and infinities in a row "
+        "do not spread to other rows, as they do where they are multiplied by zero",
         why="a product with a diagonal matrix scales rows (or columns): O(NM) by broadcasting "
         "instead of O(N^2 M), and the N x N matrix is never built.",
         apply=expressions(
@@ -254,7 +277,8 @@ REWRITES = (
     Rewrite(
         name="one_hot_product",
         family="algebra",
-        precondition="one_hot(i, n) as floats in a product with a table",
+        precondition="one_hot(i, n) as floats in a product with a table; NaN and infinities in a "
+        "row do not spread to other rows, as they do where they are multiplied by zero",
         why="picking rows needs no product: an embedding lookup reads only the rows it returns.",
         apply=expressions(
             rule("matmul(float(one_hot(X, num_classes=N)), W)", "F.embedding(X, W)"),
@@ -266,18 +290,8 @@ REWRITES = (
         name="pairwise_distance",
         family="operation fusion",
         precondition="squared differences of all pairs of two sets of points, summed over the last "
-        "dimension",
+        "dimension; in float32 or float64 (others are computed as before)",
         why="cdist never writes the N x M x D differences to memory.",
-        apply=expressions(
-            *(
-                rule(
-                    f"{outer}sum(pow(sub(unsqueeze(X, dim={a}), unsqueeze(Y, dim={b})), 2), "
-                    f"dim=-1){close}",
-                    f"torch.cdist(X, Y, compute_mode='donot_use_mm_for_euclid_dist'){after}",
-                )
-                for outer, close, after in (("sqrt(", ")", ""), ("", "", ".square()"))
-                for a, b in ((-2, -3), (1, 0), (2, 1))
-            )
-        ),
+        apply=expressions(*distances("sqrt(", ")"), *distances("", "")),
     ),
 )

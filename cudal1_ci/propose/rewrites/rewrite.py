@@ -195,7 +195,12 @@ class Replacement:
 Rule = Callable[[Term], Replacement | None]
 
 
-def rule(wanted: str, template: str, where: Callable[[Bindings], bool] | None = None) -> Rule:
+def rule(
+    wanted: str,
+    template: str,
+    where: Callable[[Bindings], bool] | None = None,
+    definitions: tuple[str, ...] = (),
+) -> Rule:
     """Return a rule that replaces what matches a pattern."""
     compiled = pattern(wanted)
 
@@ -203,7 +208,7 @@ def rule(wanted: str, template: str, where: Callable[[Bindings], bool] | None = 
         bound = match(compiled, term)
         if bound is None or (where is not None and not where(bound)):
             return None
-        return Replacement(template, bound)
+        return Replacement(template, bound, definitions)
 
     return applied
 

@@ -1,5 +1,6 @@
 """Infer the shapes of tables from a method's text (hoisting.py): the rank, and the axes that are as
-long as the one size that a table depends on.
+long as the one size that a table depends on. Infer too whether they may hold floats, which a module
+converts.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ KEEPS_RANK = {
     "rsqrt", "neg", "abs", "masked_fill", "pow", "clamp", "logical_not", "cumsum", "type", "int",
     "reciprocal", "square", "flip", "add", "sub", "mul", "div", "where", "eq",
 }  # fmt: skip
+
+WHOLE = {"bool", "uint8", "int8", "int16", "int32", "int64", "long", "int", "short"}
+OF_FIRST = {"tril", "triu", "flip", "unsqueeze", "t", "cumsum", "abs", "neg", "square"}
+OF_ALL = {"add", "sub", "mul", "cat", "concat", "stack", "outer", "where", "masked_fill", "clamp"}
+"""Operations whose result is of floats where their first argument is, or any."""
+FRACTION = re.compile(r"\bmath\.|(?<!/)/(?!/)|\.\d|\d\.|\d[eE]")
+"""What makes a number a float: `0.5`, `1e4`, `a / b`."""
 
 
 @dataclass(frozen=True)
@@ -199,3 +207,47 @@ def unsqueezed(shape: Shape, dim: str) -> Shape | None:
         return None
     at = int(dim) % (shape.rank + 1)
     return Shape(shape.rank + 1, frozenset(a + (a >= at) for a in shape.axes))
+
+
+# --- dtypes ------------------------------------------------------------------------------------
+
+
+def may_be_floats(node: cst.BaseExpression, facts: Facts) -> bool:
+    """Return whether a table may hold floats. An attribute of self may be one."""
+    if isinstance(node, cst.Integer | cst.Comparison) or is_size(node, facts):
+        return False
+    if isinstance(node, cst.Name):
+        return node.value not in ("True", "False")
+    if isinstance(node, cst.UnaryOperation):
+        return not isinstance(node.operator, cst.Not) and may_be_floats(node.expression, facts)
+    if isinstance(node, cst.BinaryOperation):
+        if isinstance(node.operator, cst.Divide):
+            return True
+        return may_be_floats(node.left, facts) or may_be_floats(node.right, facts)
+    if isinstance(node, cst.Subscript):
+        return may_be_floats(node.value, facts)
+    if isinstance(node, cst.Tuple | cst.List):
+        return any(may_be_floats(element.value, facts) for element in node.elements)
+    return not isinstance(node, cst.Call) or may_give_floats(node, facts)
+
+
+def may_give_floats(node: cst.Call, facts: Facts) -> bool:
+    dotted = facts.names.dotted(node.func) or ""
+    args = [arg.value for arg in node.args if arg.keyword is None]
+    named = {arg.keyword.value: arg.value for arg in node.args if arg.keyword is not None}
+    op = dotted.removeprefix("torch.")
+    if not dotted and isinstance(node.func, cst.Attribute):
+        op, args = node.func.attr.value, [node.func.value, *args]
+    dtypes = [named["dtype"]] if "dtype" in named else args[1:] if op in ("to", "type") else []
+    if dtypes:
+        return any((facts.names.dotted(one) or "").split(".")[-1] not in WHOLE for one in dtypes)
+    if op in WHOLE or op in ("eq", "logical_not"):
+        return False
+    if op == "arange":  # an attribute of self is taken for a whole number
+        return any(FRACTION.search(code(arg)) for arg in [*args, *named.values()])
+    if op == "full":
+        values = [*args[1:], *(named[one] for one in ("fill_value",) if one in named)]
+        return any(may_be_floats(one, facts) for one in values)
+    if op in OF_FIRST or op in ("to", "type", "tensor"):
+        return not args or may_be_floats(args[0], facts)
+    return op not in OF_ALL or any(may_be_floats(arg, facts) for arg in args)

@@ -100,6 +100,8 @@ class Recorder(TorchFunctionMode):
         self.root, self.text = None if root is None else os.path.realpath(root), str(text)
         self.values: list[RecordedValue] = []
         self.numbers: dict[int, int] = {}
+        self.by_storage: dict[int | None, list[int]] = {}
+        """Ids of tensors by the memory that they are in."""
         self.alive: list[Any] = []
         """What is recorded, so that no id is given twice."""
         self.frames: list[Frame] = []
@@ -131,29 +133,42 @@ class Recorder(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        name = name_of(func)
-        is_full = len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2
-        if name in ("__get__", "__set__") or is_full:
-            self.is_cut |= is_full
-            result = func(*args, **kwargs)
-            if name == "__get__" and isinstance(result, torch.Tensor) and not is_full:
-                name = str(getattr(getattr(func, "__self__", None), "__name__", "__get__"))
-            else:
-                return result
-            return self.keep(name, args, kwargs, result, 0.0)
-        place = self.place()
-        given = [self.argument(one) for one in args[:MAX_ITEMS]]
-        named = [Keyword(name=key[:512], argument=self.argument(v)) for key, v in kwargs.items()]
+        if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
+            self.is_cut = True
+            return func(*args, **kwargs)
+        frame, span, scope = self.place()
+        given = tuple(self.argument(one) for one in args[:MAX_ITEMS])
+        named = tuple(
+            Keyword(name=name[:512], argument=self.argument(one)) for name, one in kwargs.items()
+        )
         event = self.start_event()
         started_s = time.perf_counter()
         result = func(*args, **kwargs)
         host_us = 1e6 * (time.perf_counter() - started_s)
         if event is not None:
             event[1].record()
+        name = name_of(func)
+        if is_property(func) and not isinstance(result, torch.Tensor):
+            return result  # x.shape, x.dtype, x.grad = None
+        if event is not None:
             self.events[len(self.operations)] = event
-        return self.keep(name, args, kwargs, result, host_us, place, given, named)
+        self.operations.append(
+            RecordedOperation(
+                name=name[:512],
+                args=given,
+                kwargs=named,
+                outputs=self.outputs_of(name, args, kwargs, result),
+                frame=frame,
+                span=span,
+                scope=scope,
+                host_us=min(host_us, 1e12),
+                syncs=name in SYNCS,
+            )
+        )
+        return result
 
     def start_event(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
+        """Return events around an operation on a GPU, the first one recorded."""
         if not self.is_on_gpu:
             return None
         new: Any = torch.cuda.Event
@@ -161,47 +176,23 @@ class Recorder(TorchFunctionMode):
         event[0].record()
         return event
 
-    def keep(
-        self,
-        name: str,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        result: Any,
-        host_us: float,
-        place: tuple[int | None, Span | None, int | None] | None = None,
-        given: Sequence[Argument] | None = None,
-        named: Sequence[Keyword] | None = None,
-    ) -> Any:
-        """Add an operation, and return its result."""
-        frame, span, scope = place or self.place()
-        if given is None:
-            given, named = [self.argument(one) for one in args], []
+    def outputs_of(
+        self, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+    ) -> tuple[int, ...]:
+        """Return the numbers of what an operation returned or wrote."""
         tensors = [one for one in flatten(result)[0] if isinstance(one, torch.Tensor)]
         writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
         if name == "__setitem__":
             tensors, writes = [args[0]], True
         if isinstance(kwargs.get("out"), torch.Tensor):
             tensors, writes = [kwargs["out"]], True
-        outputs = []
-        for tensor in tensors[:MAX_ITEMS]:
-            known = self.numbers.get(id(tensor))
-            # A cast to the dtype that a tensor has returns the tensor itself.
-            outputs.append(self.new_value(tensor) if known is None or writes else known)
-        self.operations.append(
-            RecordedOperation(
-                name=name[:512],
-                args=tuple(given),
-                kwargs=tuple(named or ()),
-                outputs=tuple(outputs),
-                frame=frame,
-                span=span,
-                scope=scope,
-                module="",
-                host_us=min(host_us, 1e12),
-                syncs=name in SYNCS,
-            )
+        if writes:
+            self.forget_views(tensors)
+        # A cast to the dtype that a tensor has returns the tensor itself.
+        return tuple(
+            self.new_value(one) if writes or id(one) not in self.numbers else self.numbers[id(one)]
+            for one in tensors[:MAX_ITEMS]
         )
-        return result
 
     # --- values ----------------------------------------------------------------------------------
 
@@ -225,7 +216,16 @@ class Recorder(TorchFunctionMode):
         )
         self.numbers[id(tensor)] = number
         self.alive.append(tensor)
+        if (place := storage_of(tensor)) is not None:
+            self.by_storage.setdefault(place, []).append(id(tensor))
         return number
+
+    def forget_views(self, written: Sequence[Any]) -> None:
+        """Forget the numbers of all tensors in the memory that was written: where they are seen
+        again, they are new values."""
+        for tensor in written:
+            for one in self.by_storage.pop(storage_of(tensor), ()):
+                self.numbers.pop(one, None)
 
     def argument(self, value: Any, depth: int = 0) -> Argument:
         """Return what is kept of an argument or a local variable."""
@@ -349,9 +349,16 @@ class Recorder(TorchFunctionMode):
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the last part of a torch function's name."""
+    """Return the last part of a torch function's name; of a property, its name: `mT`."""
+    if is_property(function):
+        return str(getattr(getattr(function, "__self__", None), "__name__", "__get__"))
     name = resolve_name(function) or getattr(function, "__name__", None) or "unknown"
     return str(name).rpartition(".")[2]
+
+
+def is_property(function: Callable[..., Any]) -> bool:
+    """Return whether a torch function reads or writes an attribute of a tensor."""
+    return getattr(function, "__name__", "") in ("__get__", "__set__", "__delete__")
 
 
 def inspected() -> FrameType | None:
@@ -373,6 +380,13 @@ def span_of(frame: FrameType) -> Span | None:
     _, last, column, last_column = position
     line = int(position[0])
     return Span(line=line, last_line=last or line, column=column, last_column=last_column)
+
+
+def storage_of(tensor: Any) -> int | None:
+    """Return the address of a tensor's memory; None where it has none."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return None
+    return tensor.untyped_storage().data_ptr() or None
 
 
 def facts_of(tensor: torch.Tensor) -> tuple[float | None, bool]:

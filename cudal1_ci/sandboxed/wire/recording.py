@@ -6,11 +6,13 @@ turns it into `records.Recording`, field by field.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from .codec import AtMost, Within
-from .tensors import Count, Name, Sizes
+from .tensors import Count, Name, Sizes, need
 from .verdicts import MOST_US
 
 MAX_OPERATIONS = 4096
@@ -90,6 +92,10 @@ class Frame:
     call: Span | None
     """The expression in the caller that called it."""
 
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.file)
+        need(not path.is_absolute() and ".." not in path.parts, "a path below the checkout")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedOperation:
@@ -106,8 +112,6 @@ class RecordedOperation:
     span: Span | None
     scope: Number | None
     """Number of the local variables of that frame before the operation."""
-    module: Name = ""
-    """Path of the innermost module that is being called."""
     host_us: Times = 0.0
     device_us: Times | None = None
     syncs: bool = False
@@ -135,3 +139,25 @@ class Recording:
     """One call without the recorder."""
     is_cut: bool = False
     """Whether more operations ran than are recorded."""
+
+    def __post_init__(self) -> None:
+        known = len(self.values)
+        for number, frame in enumerate(self.frames):
+            need(frame.caller is None or frame.caller < number, "callers before what they call")
+        for scope in self.scopes:
+            need(all(n < known for n in numbers_in(scope.locals)), "numbers of values in scopes")
+        for one in self.operations:
+            need(one.frame is None or one.frame < len(self.frames), "numbers of frames")
+            need(one.scope is None or one.scope < len(self.scopes), "numbers of scopes")
+            used = (*one.outputs, *numbers_in(one.args), *numbers_in(one.kwargs))
+            need(all(n < known for n in used), "numbers of values in operations")
+        need(all(n < known for n in self.outputs), "numbers of values in outputs")
+
+
+def numbers_in(arguments: Sequence[Argument | Keyword]) -> Iterator[int]:
+    """Yield the numbers of values in arguments."""
+    for one in arguments:
+        argument = one.argument if isinstance(one, Keyword) else one
+        if argument.value is not None:
+            yield argument.value
+        yield from numbers_in(argument.items)

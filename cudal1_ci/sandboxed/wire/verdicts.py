@@ -48,7 +48,7 @@ class Verdict:
     log: str = ""
 
 
-ContractResult = Literal["held", "broken", "not_applicable", "not_tried"]
+ContractResult = Literal["held", "differs", "broken", "not_applicable", "not_tried"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ def test_a_verifier_that_dies_leaves_a_line_that_was_not_tried(tmp_path, monkeyp
     assert "it ended" in check.detail
 
 
-@pytest.mark.parametrize("result", ["held", "not_applicable", "not_tried"])
+@pytest.mark.parametrize("result", ["held", "differs", "not_applicable", "not_tried"])
 def test_only_broken_lines_count(tmp_path, monkeypatch, result):
     session = FakeSession(ANSWERS)
     given = session.examine_contract

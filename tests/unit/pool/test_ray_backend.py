@@ -15,9 +15,12 @@ from cudal1_ci.errors import ConfigError, UnsupportedError, WorkerError
 from cudal1_ci.pool import Pool, RayBackend, SessionConfig, SlotLost
 from cudal1_ci.pool.actor import Introduction
 from cudal1_ci.records import Demand
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.run_status import Ending
 from cudal1_ci.verification import TrialConfig
-from tests.fakes import FakeSession, a_candidate, a_problem
+from cudal1_ci.verification.crossing import record
+from tests.fakes import FakeSession, a_candidate, a_problem, a_workload
+from tests.unit.sandboxed.messages import recording
 
 CONFIG = SessionConfig(trial=TrialConfig(seed=7, call_s=20))
 """With a whole number of seconds, which comes back as another number of the same value."""
@@ -259,6 +262,11 @@ class Profiled(FakeSession):
     def demand(self, workload):
         return Demand(num_bytes=12, dtype="float32") if workload == "small" else "unknown"
 
+    def record(self, problem, workload):
+        if workload.name != "small":
+            return f"{problem.id} was not recorded"
+        return record(recording(), Recording)
+
 
 @pytest.fixture
 def session(ray, monkeypatch):
@@ -279,6 +287,10 @@ def test_a_session_that_is_elsewhere_says_what_it_would_say_here(ray, session):
         assert remote.profile("small", is_candidate=False) == "nothing was seen"
         assert remote.demand("small") == Demand(num_bytes=12, dtype="float32")
         assert remote.demand("other") == "unknown"
+        found = remote.record(problem, a_workload("small"))
+        assert found == session.record(problem, a_workload("small"))
+        assert isinstance(found, Recording) and found.frames[1].function == "f"
+        assert remote.record(problem, a_workload("other")) == f"{problem.id} was not recorded"
         assert list(remote.in_turn(candidates)) == candidates
 
 

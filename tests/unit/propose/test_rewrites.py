@@ -274,7 +274,14 @@ CASES = [
      [torch.tensor([[0, 4], [2, 1]]), randn(5, 3)], "F.embedding(i, w)"),
     ("pairwise_distance",
      function("d = a.unsqueeze(1) - b.unsqueeze(0)\nreturn d.pow(2).sum(dim=-1)", "a, b"),
-     [randn(6, 3), randn(5, 3)], "torch.cdist(a, b"),
+     [randn(6, 3), randn(5, 3)], "return _squared_pairwise_distances(a, b)"),
+    ("pairwise_distance",
+     function("d = a.unsqueeze(1) - b.unsqueeze(0)\nreturn d.pow(2).sum(dim=-1)", "a, b"),
+     [torch.arange(6).reshape(3, 2), torch.arange(8).reshape(4, 2)], "_distances(a, b)"),
+    ("pairwise_distance",
+     function("distances = (a.unsqueeze(-2) - b.unsqueeze(-3)).pow(2).sum(dim=-1).sqrt()\n"
+              "return distances", "a, b"),
+     [randn(2, 6, 3), randn(2, 5, 3).double()], "distances = _pairwise_distances(a, b)"),
     ("sdpa", function(ATTENTION, "q, k, v"), QKV,
      "return F.scaled_dot_product_attention(q, k, v, scale=1.0 / math.sqrt(q.size(-1)))"),
     ("sdpa", function(CAUSAL, "q, k, v"), QKV, "is_causal=True"),
@@ -326,7 +333,7 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
     ("logsumexp", function("return x.exp().sum(dim=-1).log()"), [X], "torch.logsumexp(x, dim=-1)"),
     ("cross_entropy", function(
         "p = F.log_softmax(x, dim=-1)\nreturn -p.gather(1, t.unsqueeze(1)).mean()", "x, t"),
-     [X[0], torch.tensor([0, 3, 7, 1, 2, 2])], "return F.cross_entropy(x, t)"),
+     [X[0], torch.tensor([0, 3, 7, 1, 2, 2])], "return F.cross_entropy(x, t.long())"),
     ("normalize", function("return x / x.norm(dim=-1, keepdim=True).clamp(min=1e-12)"), [X],
      "F.normalize(x, dim=-1, eps=1e-12)"),
     ("needless_copy", function("y = x.clone()\nreturn y * 2"), [X], "return x * 2"),
@@ -355,7 +362,17 @@ return torch.einsum('b h i j, b h j d -> b h i d', attn, v)
     ("loop_to_vmap", function(
         "outs = []\nfor h in range(x.shape[1]):\n    a = x[:, h] * w[h]\n"
         "    outs.append(torch.softmax(a, -1))\nreturn torch.stack(outs, dim=1)", "x, w"),
-     [X, randn(6, 8)], "torch.vmap(each, in_dims=(1, 0), out_dims=1)(x, w)"),
+     [X, randn(6, 8)], "out_dims=1)(x, w.narrow(0, 0, x.shape[1]))"),
+    ("loop_to_vmap", function(
+        "B, T, D = x.shape\nouts = []\nfor t in range(T):\n    outs.append(x[:, t] * w[t])\n"
+        "return torch.stack(outs)", "x, w"), [X, randn(9, 8)], "(x, w.narrow(0, 0, T))"),
+    ("loop_to_vmap", module(
+        "self.count = 3\nself.w = nn.Parameter(torch.randn(5, 8))",
+        "return torch.stack([x[i] * self.w[i] for i in range(self.count)])"), [X],
+     "(x.narrow(0, 0, self.count), self.w.narrow(0, 0, self.count))"),
+    ("loop_to_vmap", function(
+        "T = x.shape[1]\nx = torch.cat([x, x], 1)\n"
+        "return torch.stack([x[:, t] * 2 for t in range(T)])"), [X], "(x.narrow(1, 0, T))"),
     ("loop_to_vmap", function(
         "return torch.stack([x[b] @ x[b].t() for b in range(x.shape[0])])"), [X],
      "torch.vmap(lambda x_b: x_b @ x_b.t())(x)"),
@@ -822,6 +839,69 @@ def test_a_method_that_refuses_longer_inputs_needs_no_longer_table(check, is_ref
         "self.max_len = 32", f"T = x.shape[1]\n{check}\nreturn x + torch.arange(T)[:, None]"
     )
     assert ("_make_table" not in rewritten(source, "hoist_table")) is is_refused
+
+
+TABLES = {
+    "of the constructor": ("self.dim = 8", "return x + torch.sin(torch.arange(self.dim) / 3)"),
+    "of a size": (
+        "self.max_len = 9",
+        "T = x.shape[1]\nreturn x + torch.cos(torch.arange(T) / self.max_len)[:, None]",
+    ),
+    "of a size that has a limit": (
+        "self.max_len = 9",
+        "T = x.shape[1]\nassert T <= self.max_len\nreturn x + (torch.arange(T) ** -0.5)[:, None]",
+    ),
+    "of two tables": (
+        "self.dim = 8\nself.max_len = 9",
+        "ramp = torch.linspace(0, 1, self.dim)\n"
+        "return x + ramp + torch.ones(x.shape[1], self.dim).tril() / 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", TABLES)
+def test_a_table_of_floats_keeps_its_dtype_where_the_module_is_converted(which):
+    source = module(*TABLES[which])
+    source = source.replace("return x", "x = x + 1\n        return x")
+    new = rewritten(source, "hoist_table")
+    assert "register_buffer" in new
+    models = []
+    for text in (source, new):
+        namespace: dict[str, object] = {}
+        exec(compile(text, "<program>", "exec"), namespace)
+        models.append(namespace["Model"]())
+    for dtype in (torch.bfloat16, torch.float64, torch.float16, torch.float32):
+        before, after = (model.to(dtype)(X.to(dtype)) for model in models)
+        assert before.dtype == after.dtype
+        assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "torch.ones(T, T).tril() == 0",
+        "torch.ones(T, T, dtype=torch.bool).triu(1)",
+        "torch.triu(torch.ones(T, T), diagonal=1).bool()",
+        "torch.arange(T)[None, :] < torch.arange(T)[:, None]",
+        "torch.full((T, T), True).tril()",
+        "torch.arange(T)[:, None] - torch.arange(T)",
+        "torch.ones(T, T).to(torch.int64)",
+    ],
+)
+def test_a_table_that_no_conversion_changes_is_not_made_again(table):
+    new = rewritten(
+        module("self.max_len = 9", f"T = x.shape[1]\nreturn ({table}) * x"), "hoist_table"
+    )
+    assert "_table[:T, :T]" in new or "_mask[:T, :T]" in new
+    assert "def _apply" not in new
+
+
+@pytest.mark.parametrize("own", ["self.half()", "self.to(torch.float64)"])
+def test_a_table_of_floats_stays_where_the_constructor_converts_the_module(own):
+    source = module(f"self.dim = 8\n{own}", "return x + torch.arange(self.dim) / 2")
+    new = rewritten(source, "hoist_table")
+    assert "return x + self._table / 2" in new
+    assert "def _apply" not in new
 
 
 def test_a_table_is_made_where_the_constructor_makes_the_parameters():

@@ -52,7 +52,7 @@ def full():
         phase="confirmed",
     )
     understanding = Understanding(
-        category="attention",
+        category="launch-bound",
         bound="memory",
         device_us=12.5,
         share=0.25,
@@ -73,7 +73,7 @@ def test_json_begins_with_its_version_and_has_every_field_that_is_promised(full)
     shown = json.loads(to_json(full))
     assert next(iter(shown.items())) == ("schema_version", 2)
     (entry,) = shown["entries"]
-    assert entry["understanding"]["class"] == "attention"
+    assert entry["understanding"]["class"] == "launch-bound"
     assert entry["skipped"] is None
     (evaluation,) = entry["evaluations"]
     assert "verdict" not in evaluation

@@ -14,11 +14,13 @@ from markdown_it import MarkdownIt
 
 from cudal1_ci.errors import ReportError
 from cudal1_ci.records import (
+    ContractCheck,
     Contradiction,
     Finding,
     Generation,
     Report,
 )
+from cudal1_ci.render import render
 from cudal1_ci.render.comment import About, comment, summary
 from cudal1_ci.render.comment_template import template_of
 from tests.unit.render import comparisons
@@ -164,6 +166,27 @@ def test_a_model_s_words_are_marked_and_quoted_and_contradicted(golden_report, r
     adapted = {**generation, "adapter": "0123456789abcdef", "adapter_name": "small | @all"}
     text = comment(replaced(golden_report, candidate={"generation": Generation(**adapted)}), ABOUT)
     assert "written by `m/7b` with adapter `small " in text
+
+
+def test_what_differs_from_the_old_code_is_said_where_all_see_it(golden_report):
+    lines = (
+        ContractCheck(aspect="gradients", result="held"),
+        ContractCheck(aspect="NaN in x", result="differs", detail="61 elements are finite"),
+    )
+    entry = next(e for e in golden_report.entries if e.best is not None)
+    evaluation = msgspec.structs.replace(entry.evaluations[entry.best], contract=lines)
+    entry = msgspec.structs.replace(entry, best=0, evaluations=(evaluation,))
+    said = "It differs from the old code: NaN in x (61 elements are finite)."
+    for text in (
+        comment(a_document(entry), ABOUT),
+        render(msgspec.structs.replace(golden_report, entries=(entry,)), "html"),
+    ):
+        above, _, below = text.partition("Contract: 1 held, 1 differs, 0 broken, 0 not tried")
+        assert said in above
+        assert "differs: NaN in x (61 elements are finite)" in below
+    held = msgspec.structs.replace(evaluation, contract=lines[:1])
+    entry = msgspec.structs.replace(entry, evaluations=(held,))
+    assert "differs" not in comment(a_document(entry), ABOUT)
 
 
 def test_findings_and_other_baselines_are_shown(golden_report):

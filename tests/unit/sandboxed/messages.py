@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cudal1_ci.sandboxed.wire.arguments import TensorSpec
 from cudal1_ci.sandboxed.wire.programs import OverlayFile, Program, TextProgram, TreeProgram
+from cudal1_ci.sandboxed.wire.recording import (
+    Argument,
+    Frame,
+    Keyword,
+    RecordedOperation,
+    RecordedValue,
+    Recording,
+    Scope,
+    Span,
+)
 from cudal1_ci.sandboxed.wire.runner import Called, Load
 from cudal1_ci.sandboxed.wire.tensors import OutputSlot
 
@@ -30,6 +41,42 @@ def load_of(program: Program, **fields: Any) -> Load:
 
 def spec(shape: Any, dtype: str = "float32", **fields: Any) -> TensorSpec:
     return TensorSpec(shape=tuple(shape), dtype=dtype, **fields)
+
+
+def recording() -> Recording:
+    """A call of `x @ self.w` in a function that a module calls."""
+    value = RecordedValue(
+        shape=(2, 2),
+        stride=(2, 1),
+        dtype="float32",
+        device="cpu",
+        requires_grad=False,
+        origin="input",
+        fill=1.0,
+    )
+    weight = replace(value, origin="parameter", path="w", is_tril=True)
+    span = Span(line=3, last_line=4, column=2, last_column=9)
+    frame = Frame(file="m.py", function="M.forward", first_line=2, caller=None, call=None)
+    operation = RecordedOperation(
+        name="__matmul__",
+        args=(Argument(kind="value", value=0), Argument(kind="value", value=1)),
+        kwargs=(Keyword(name="dim", argument=Argument(kind="literal", text="-1")),),
+        outputs=(2,),
+        frame=1,
+        span=span,
+        scope=0,
+        host_us=1.5,
+        device_us=2.5,
+    )
+    held = Argument(kind="tuple", items=(Argument(kind="value", value=0),))
+    return Recording(
+        values=(value, weight, replace(value, origin="operation", fill=None)),
+        frames=(frame, replace(frame, function="f", caller=0, call=span)),
+        scopes=(Scope(locals=(Keyword(name="x", argument=held),)),),
+        operations=(operation,),
+        outputs=(2,),
+        total_us=9.5,
+    )
 
 
 def called(**fields: Any) -> Called:

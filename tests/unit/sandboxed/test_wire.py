@@ -42,9 +42,10 @@ from cudal1_ci.sandboxed.wire.codec import (
     decode,
     encode,
 )
+from cudal1_ci.sandboxed.wire.recording import Recording
 from cudal1_ci.verification.crossing import FORMS, on_wire, record
 from tests.fakes import a_workload
-from tests.unit.sandboxed.messages import called
+from tests.unit.sandboxed.messages import called, recording
 
 ROLES = (builder, runner, template, verifier)
 ROOT = Path(wire.__file__).parents[2]
@@ -83,6 +84,8 @@ def an_example(kind: type, rng: random.Random, depth: int = 4) -> Any:
     """Some message of a class."""
     if kind is runner.Called:
         return called()
+    if kind is Recording:
+        return recording()
     hints = typing.get_type_hints(kind, include_extras=True)
     found = {one.name: example(hints[one.name], rng, depth) for one in dataclasses.fields(kind)}
     if "stride" in found and "dtype" in found:
@@ -148,6 +151,7 @@ PLACED = {**SLOT, "device": "cpu", "own_stride": [3, 1]}
 CALL = json.loads(encode(called()))
 FLAGS = json.loads(encode(an_example(runner.Settings, random.Random(0))))
 DEMAND = {"num_bytes": 12, "product_flops": 0, "convolution_flops": 4, "dtype": "float32"}
+RECORDED = json.loads(encode(recording()))
 PARAMETER = {
     "name": "p",
     "kind": "plain",
@@ -190,6 +194,7 @@ GOOD = {
     runner.AskCached: {"num_bytes": 0},
     runner.Profile: {"rows": [ROW]},
     runner.CountDemand: {"demand": DEMAND},
+    runner.RecordCall: {"recording": RECORDED},
     runner.Reach: {"names": ["input 0", "fc.weight"]},
     runner.Survey: {
         "arguments": [PARAMETER],
@@ -219,7 +224,46 @@ def without(whole: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in whole.items() if key != name}
 
 
+def recorded_with(field: str, **fields: Any) -> dict[str, Any]:
+    """An answer with other fields in the last of its values, frames, scopes or operations."""
+    *others, last = RECORDED[field]
+    return {"recording": RECORDED | {field: [*others, last | fields]}}
+
+
+UNKNOWN = {"kind": "value", "value": 3, "text": None, "items": []}
+NESTED = {**UNKNOWN, "kind": "tuple", "value": None, "items": [UNKNOWN]}
 BAD = [
+    (runner.RecordCall, recorded_with("frames", caller=1), "recording"),
+    (runner.RecordCall, recorded_with("frames", file="/etc/passwd"), "recording.frames[1]"),
+    (runner.RecordCall, recorded_with("frames", file="a/../../b.py"), "recording.frames[1]"),
+    (runner.RecordCall, recorded_with("operations", frame=2), "recording"),
+    (runner.RecordCall, recorded_with("operations", scope=1), "recording"),
+    (runner.RecordCall, recorded_with("operations", outputs=[3]), "recording"),
+    (runner.RecordCall, recorded_with("operations", args=[NESTED]), "recording"),
+    (
+        runner.RecordCall,
+        recorded_with("operations", kwargs=[{"name": "k", "argument": NESTED}]),
+        "recording",
+    ),
+    (
+        runner.RecordCall,
+        recorded_with("scopes", locals=[{"name": "x", "argument": NESTED}]),
+        "recording",
+    ),
+    (runner.RecordCall, {"recording": RECORDED | {"outputs": [3]}}, "recording"),
+    (runner.RecordCall, {"recording": RECORDED | {"total_us": -1.0}}, "recording.total_us"),
+    (runner.RecordCall, {"recording": RECORDED | {"scopes": [{"locals": []}] * 5000}}, "scopes"),
+    (
+        runner.RecordCall,
+        recorded_with("operations", device_us=math.inf),
+        "recording.operations[0].device_us",
+    ),
+    (
+        runner.RecordCall,
+        recorded_with("values", origin="elsewhere"),
+        "recording.values[2].origin",
+    ),
+    (runner.RecordCall, recorded_with("values", shape=[-1]), "recording.values[2].shape[0]"),
     (runner.CountDemand, {"demand": {**DEMAND, "num_bytes": -1}}, "demand.num_bytes"),
     (runner.CountDemand, {"demand": {**DEMAND, "num_bytes": True}}, "demand.num_bytes"),
     (runner.CountDemand, {"demand": {**DEMAND, "product_flops": 1.5}}, "demand.product_flops"),

@@ -6,7 +6,9 @@ reference first. What it honors is learned once, kept in its case, and asked of 
 the same requests. The results are compared by the verifier, with the comparison of other calls.
 
 A line is `held`, `broken`, `not_applicable` (the reference refuses it) or `not_tried` (with the
-reason). A line that crashes or hangs costs only itself: its process is started again.
+reason). It `differs` where the candidate gives numbers for NaN that the reference multiplies by
+zero: that is stated, and breaks nothing. A line that crashes or hangs costs only itself: its
+process is started again.
 Not covered: several calls at the same time, from threads; whole process settings (settings.py).
 """
 

@@ -17,7 +17,7 @@ from ...wire.tensors import bare
 from ...wire.verdicts import ContractCheck, Finding
 from ..cases import Case, Limits, Rejected
 from ..inputs import InputSet, Room, each_same_bits
-from .judgement import Result, contradiction
+from .judgement import Result, contradiction, different_facts, filled
 from .lines import Line, Use, derive
 
 USE_S, MULTIPLE = 20.0, 20.0
@@ -33,6 +33,7 @@ OUT_OF_TIME = "out of time"
 USUAL = Use(recipe="call", is_new=True)
 FAILS = "it fails"
 OFF = re.compile(r" is off by ")
+INDEPENDENT = "there the reference gives these numbers for all finite numbers"
 INPUT = re.compile(r"\binput (\d+)\b")
 
 
@@ -301,6 +302,7 @@ def compare_line(
 ) -> ContractCheck:
     """Return what becomes of a line that the reference honors."""
     line, learned = known.lines[number], known.learned[number]
+    differences = []
     for use, ours in learned.uses:
         try:
             theirs = candidate.result(use, most_s=LEAST_S + MULTIPLE * ours.took_s)
@@ -312,6 +314,9 @@ def compare_line(
                 lambda use=use: exact(reference, use),  # type: ignore[misc]
                 has_odd=line.group == "values",
             )
+            if said is not None and is_product_with_zero(use, ours, theirs, reference, candidate):
+                differences.append(f"{use.label}: {said}; {INDEPENDENT}")
+                continue
         except (RunnerFailure, Rejected) as failure:
             said = f"{FAILS}: {first_line(str(failure))}"
         if said is not None:
@@ -323,8 +328,33 @@ def compare_line(
             if why_not:
                 return check_of(line, "not_tried", f"{label}{said}; {why_not}")
             return check_of(line, "broken", f"{label}{said}")
+    if differences:
+        return check_of(line, "differs", differences[0])
     labels = ", ".join(use.label for use, _ in learned.uses if use.label)
     return check_of(line, "held", labels)
+
+
+def is_product_with_zero(
+    use: Use, ours: Result, theirs: Result, reference: Party, candidate: Party
+) -> bool:
+    """Return whether the candidate is right but where the reference multiplies NaN or an infinity
+    by zero: there its numbers are those that the reference gives for any finite numbers."""
+    if not use.finite or different_facts(ours, theirs) is not None:
+        return False
+    uses = [replace(use, sets=sets) for sets in use.finite]
+    try:
+        wanted = filled(ours, theirs, [reference.result(one) for one in uses])
+    except (RunnerFailure, Rejected):
+        return False
+    if wanted is None:
+        return False
+
+    def truth() -> Result | None:
+        odd, other = exact(reference, use), exact(reference, uses[0])
+        return filled(odd, theirs, [other]) if odd is not None and other is not None else None
+
+    said = contradiction(candidate.case, use.recipe, wanted, theirs, truth, has_odd=True)
+    return said is None
 
 
 def named(known: ContractKnowledge, number: int) -> str:

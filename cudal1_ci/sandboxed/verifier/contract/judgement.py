@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import torch
@@ -60,6 +60,26 @@ def contradiction(
     return different_facts(ours, theirs) or different_values(
         case, ours, theirs, oracle, has_odd=has_odd
     )
+
+
+def filled(ours: Result, theirs: Result, finite: Sequence[Result]) -> Result | None:
+    """Return what the reference would come to, if NaN and infinities did not spread to elements
+    that do not depend on them: which are finite of the candidate, and of the reference the same
+    with any finite numbers in their place. None where another element is finite too."""
+    alike = [ours.facts, ours.names, ours.slots]
+    if ours.used_rng or not finite or any([r.facts, r.names, r.slots] != alike for r in finite):
+        return None
+    tensors = []
+    for number, (mine, its) in enumerate(zip(ours.tensors, theirs.tensors, strict=True)):
+        if not (mine.is_floating_point() or mine.is_complex()):
+            tensors.append(mine)
+            continue
+        places = ~torch.isfinite(mine) & torch.isfinite(its.to(mine.device))
+        first, *others = (result.tensors[number][places] for result in finite)
+        if not torch.isfinite(first).all() or not all(torch.equal(first, one) for one in others):
+            return None
+        tensors.append(mine.masked_scatter(places, first))
+    return replace(ours, tensors=tensors)
 
 
 def kept_memory(ours: tuple[float, ...], theirs: tuple[float, ...]) -> str | None:

@@ -24,6 +24,8 @@ MOST_TENSORS, MOST_WEIGHTS, MOST_LENGTHS, MOST_WORDS = 4, 8, 4, 6
 FLOATS = ("bfloat16", "float16", "float64", "float32")
 WHOLE = {"int64": "int32", "int32": "int64", "int16": "int64", "uint8": "int64"}
 MASK = re.compile(r"mask|bias", re.IGNORECASE)
+FINITE = (0.0, 1.0, -1.0, 0.5, -3.0, 8.0, 1000.0, -1000.0)
+"""Numbers in the place of NaN, on which an output depends or does not."""
 FORMS = ("rows bool", "scores bool", "rows float", "scores float", "elements float")
 """Masks that an argument may take: for each row, for each pair of rows, for each element."""
 Sets = Callable[[], list[InputSet]]
@@ -41,6 +43,8 @@ class Use:
     """The inputs; None is the first set that the workload states."""
     is_new: bool = False
     """Whether the module is constructed for it, because the recipe changes it."""
+    finite: tuple[Sets, ...] = ()
+    """Of inputs with NaN or infinities: the same with several finite numbers in their place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,8 +221,15 @@ def on(base: InputSet, number: int, change: Callable[[torch.Tensor], torch.Tenso
 def of_values(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for NaN and infinities in the inputs."""
     for number, tensor in floats(base):
+        finite = [on(base, number, made.with_some(value)) for value in FINITE]
+        finite.append(on(base, number, torch.clone))
         uses = tuple(
-            Use(recipe="call", label=label, sets=on(base, number, made.with_some(value)))
+            Use(
+                recipe="call",
+                label=label,
+                sets=on(base, number, made.with_some(value)),
+                finite=tuple(finite),
+            )
             for label, value in (
                 ("NaN", float("nan")),
                 ("inf", float("inf")),

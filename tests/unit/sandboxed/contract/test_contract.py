@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -77,6 +78,75 @@ def test_the_reference_keeps_its_own_contract(lines):
     assert found["dim of the constructor changed"].result == "not_applicable"
     assert "the reference refuses it" in found["dim of the constructor changed"].detail
     assert found["device"].result == "not_tried"
+
+
+DIAGONAL = """
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.gain = nn.Parameter(torch.randn(dim))
+    def forward(self, x):
+        return torch.diag(self.gain) @ x
+def get_inputs():
+    return [torch.randn(12, 8)]
+def get_init_inputs():
+    return [12]
+"""
+SUMMED = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tril(torch.ones(x.shape[0], x.shape[0], dtype=x.dtype)) @ x
+def get_inputs():
+    return [torch.randn(12, 8)]
+"""
+LARGEST = """
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cat([x, (x - 9).clamp(min=0)], -1)
+def get_inputs():
+    return [torch.randn(12, 8)]
+"""
+OF_VALUES = "NaN and infinities in x"
+
+
+@pytest.mark.parametrize(
+    ("reference", "old", "new"),
+    [
+        (DIAGONAL, "torch.diag(self.gain) @ x", "self.gain[:, None] * x"),
+        (
+            SUMMED,
+            "torch.tril(torch.ones(x.shape[0], x.shape[0], dtype=x.dtype)) @ x",
+            "x.cumsum(0)",
+        ),
+    ],
+)
+def test_numbers_where_nan_was_multiplied_by_zero_are_a_difference_that_is_stated(
+    lines, reference, old, new
+):
+    found = lines(reference, reference.replace(old, new))
+    assert broken(found) == set()
+    assert found[OF_VALUES].result == "differs"
+    assert re.search(r"NaN: output 0: \d+ elements are finite", found[OF_VALUES].detail)
+    assert "for all finite numbers" in found[OF_VALUES].detail
+
+
+SWALLOWED = {
+    "of its own element": (DIAGONAL, "self.gain[:, None] * x.nan_to_num()"),
+    "by another number": (DIAGONAL, "self.gain[:, None] * x + x.isnan().any()"),
+    "with more NaN elsewhere": (
+        DIAGONAL,
+        "(self.gain[:, None] * x).masked_fill(x.isnan().any(1, keepdim=True), float('nan'))",
+    ),
+    "of infinities alone": (DIAGONAL, "self.gain[:, None] * x.clamp(-1e4, 1e4)"),
+    "beyond a bound": (LARGEST, "torch.cat([x, (x - 9).clamp(min=0).nan_to_num()], -1)"),
+}
+
+
+@pytest.mark.parametrize(("reference", "new"), SWALLOWED.values(), ids=SWALLOWED)
+def test_numbers_in_the_place_of_nan_break_the_line_where_they_depend_on_it(lines, reference, new):
+    old = re.search(r"return (.*)\n", reference)[1]
+    found = lines(reference, reference.replace(old, new))
+    assert broken(found) == {OF_VALUES}
 
 
 FAULTS = {

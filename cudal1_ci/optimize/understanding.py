@@ -1,0 +1,267 @@
+"""Understand one recorded call: what each expression costs, and where the time goes.
+
+    understanding = understanding_of(recording, problem, device)
+
+The time of a call is split in four: the host between operations, the fixed cost of calling each
+operation, memory, and arithmetic. The largest part names the target's class. A target is at the
+floor if its time is near the least that the device's figures allow (`propose/roofline.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from cudal1_ci.propose.recorded.graph import VIEWS, Graph, Operation, graph_of, values_in
+from cudal1_ci.propose.recorded.source import Source
+from cudal1_ci.propose.roofline import DeviceFacts, facts_of, least_us, tensor_bytes
+from cudal1_ci.records import Demand, Device, Problem, TensorSpec, Understanding
+from cudal1_ci.records import Operation as Expression
+from cudal1_ci.records.recording import RecordedValue, Recording
+from cudal1_ci.records.report import TargetClass
+
+CALL_US = {"cpu": 4.0, "cuda": 10.0}
+"""What calling an operation takes by itself, in eager mode: dispatch, and on a GPU a launch."""
+LAUNCH_US = 2.0
+"""The least time of a kernel, however small."""
+NEAR = 0.8
+"""At the floor is what takes no more than the least time over this."""
+FLOPS_PER_BYTE = 8.0
+"""Above it a product takes its time by arithmetic; for devices without figures."""
+MOST_SHOWN = 10
+"""Expressions that a report keeps."""
+MAX_CODE_CHARS = 120
+CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
+PRODUCTS = frozenset(("matmul", "linear", "addmm", "baddbmm", "addbmm", "mv", "dot", *CONVOLUTIONS))
+HEAVY = frozenset(("einsum", "tensordot", "bilinear", "lstm", "gru", "rnn_tanh", "rnn_relu"))
+"""Products whose arithmetic is not counted here."""
+ATTENTION = "scaled_dot_product_attention"
+NO_COPY = (VIEWS - {"contiguous", "reshape", "flatten"}) | frozenset(
+    ("detach", "chunk", "split", "unbind", "narrow", "select", "view_as", "data", "numpy")
+)
+MAYBE_COPY = frozenset(("contiguous", "reshape", "flatten"))
+
+
+@dataclass
+class Group:
+    """The operations of one expression."""
+
+    path: str
+    line: int | None
+    code: str | None
+    operations: list[Operation] = field(default_factory=list)
+
+
+def understanding_of(
+    recording: Recording, problem: Problem, device: Device, path: str = ""
+) -> Understanding:
+    """Return what a recording shows of a problem's reference on a device. `path` is the file of a
+    program that is a text."""
+    graph = graph_of(recording)
+    operations = graph.operations
+    times = [time_us(one) for one in operations]
+    facts = facts_of(device.name) if device.kind == "cuda" else None
+    groups = expressions(graph, Source(problem.reference, graph), path)
+    demand = demand_of(graph)
+    bound, bound_us = bound_of(demand, facts)
+    is_on_gpu = any(one.recorded.device_us is not None for one in operations)
+    shown = [shown_group(one, graph, sum(times)) for one in groups]
+    return Understanding(
+        category=class_of(graph, device.kind, facts, bound_us),
+        bound=bound,
+        bound_us=bound_us,
+        total_us=recording.total_us,
+        device_us=sum(times) if is_on_gpu else None,
+        host_us=sum(one.recorded.host_us for one in operations),
+        share=None if problem.share is None else min(problem.share, 1.0),
+        num_operations=len(operations),
+        num_syncs=sum(one.recorded.syncs for one in operations),
+        operations=tuple(sorted(shown, key=lambda one: -(one.share or 0.0))),
+    )
+
+
+def time_us(operation: Operation) -> float:
+    """Return the time of an operation: on its device, where that was timed."""
+    device_us = operation.recorded.device_us
+    return operation.recorded.host_us if device_us is None else device_us
+
+
+# --- where the time goes -------------------------------------------------------------------------
+
+
+def class_of(
+    graph: Graph, kind: str, facts: DeviceFacts | None, bound_us: float | None
+) -> TargetClass:
+    """Return the class of a recorded call."""
+    total_us = graph.recording.total_us
+    if not graph.operations or not total_us:
+        return "unknown"
+    if bound_us is not None and bound_us >= NEAR * total_us:
+        return "at the floor"
+    parts: dict[TargetClass, float] = {
+        "host-bound": max(0.0, total_us - sum(map(time_us, graph.operations))),
+        "launch-bound": 0.0,
+        "memory-bound": 0.0,
+        "compute-bound": 0.0,
+    }
+    for one in graph.operations:
+        calling_us = min(time_us(one), CALL_US.get(kind, CALL_US["cpu"]))
+        parts["launch-bound"] += calling_us
+        by: TargetClass = "compute-bound" if is_arithmetic(one, graph, facts) else "memory-bound"
+        parts[by] += time_us(one) - calling_us
+    return max(parts, key=lambda one: parts[one])
+
+
+def is_arithmetic(operation: Operation, graph: Graph, facts: DeviceFacts | None) -> bool:
+    """Return whether an operation's arithmetic takes longer than its memory traffic."""
+    if operation.name in HEAVY:
+        return True
+    flops = flops_of(operation, graph)
+    least = FLOPS_PER_BYTE if facts is None else 1e3 * facts.fp32_tflop_s / facts.bandwidth_gb_s
+    return flops > least * max(bytes_of(operation, graph), 1)
+
+
+def bound_of(demand: Demand, facts: DeviceFacts | None) -> tuple[str, float | None]:
+    """Return what no form of a call can be faster than, and its least time."""
+    if facts is None:
+        return "unknown", None
+    memory_us = least_us(Demand(num_bytes=demand.num_bytes), facts)
+    found_us = least_us(demand, facts)
+    if found_us <= LAUNCH_US:
+        return "launches", LAUNCH_US
+    return ("arithmetic" if found_us > memory_us else "memory"), found_us
+
+
+def demand_of(graph: Graph) -> Demand:
+    """Return the least that a recorded call demands of any device: each given tensor that is read
+    is read once, and what is returned is written once."""
+    recording = graph.recording
+    given = [n for n in graph.readers if recording.values[n].origin != "operation"]
+    made = [n for n in recording.outputs if recording.values[n].origin == "operation"]
+    products = {True: 0, False: 0}
+    for one in graph.operations:
+        products[one.name in CONVOLUTIONS] += flops_of(one, graph)
+    first = next((graph.of(n) for n in recording.outputs), None)
+    return Demand(
+        num_bytes=sum(size_of(recording.values[n]) for n in dict.fromkeys([*given, *made])),
+        product_flops=products[False],
+        convolution_flops=products[True],
+        dtype="none" if first is None else first.dtype,
+    )
+
+
+def flops_of(operation: Operation, graph: Graph) -> int:
+    """Return additions and multiplications of a product; 0 of anything else."""
+    out = graph.of(operation.output)
+    if out is None:
+        return 0
+    num_made = math.prod(out.shape)
+    if operation.name in CONVOLUTIONS:
+        weight, taken = graph.of(operation.value(1, "weight")), graph.of(operation.value(0))
+        if weight is None or taken is None or not weight.shape or not weight.shape[0]:
+            return 0
+        each = 2 * math.prod(weight.shape) // weight.shape[0]
+        return each * (math.prod(taken.shape) if "transpose" in operation.name else num_made)
+    if operation.name == ATTENTION:
+        key = graph.of(operation.value(1, "key"))
+        query = graph.of(operation.value(0, "query"))
+        if key is None or query is None or len(key.shape) < 2:
+            return 0
+        return 2 * key.shape[-2] * (num_made + math.prod(query.shape))
+    if operation.name in PRODUCTS:
+        position = 1 if operation.name in ("addmm", "baddbmm", "addbmm") else 0
+        left = graph.of(operation.value(position, "input"))
+        return 2 * num_made * left.shape[-1] if left is not None and left.shape else 0
+    return 0
+
+
+def bytes_of(operation: Operation, graph: Graph) -> int:
+    """Return the bytes that an operation reads and writes; none for a view of its input."""
+    made = [graph.recording.values[one] for one in operation.recorded.outputs]
+    read = [graph.recording.values[one] for one in dict.fromkeys(values_in(operation.recorded))]
+    if not made:
+        return 0
+    if operation.name in NO_COPY or (operation.name == "getitem" and len(read) == 1):
+        return 0
+    if operation.name in MAYBE_COPY and read and is_contiguous(read[0]):
+        return 0
+    if {*operation.recorded.outputs} <= {*values_in(operation.recorded)}:
+        return 0  # it returned what it was given: a cast to the dtype that it has
+    if operation.name in ("getitem", "index_select", "gather", "embedding"):
+        # What is chosen is read, not what it is chosen from.
+        return 2 * sum(map(size_of, made)) + sum(map(size_of, read[-1:]))
+    return sum(map(size_of, [*read, *made]))
+
+
+def is_contiguous(value: RecordedValue) -> bool:
+    """Return whether elements lie in memory in their order."""
+    whole = [*accumulate(reversed(value.shape[1:]), lambda a, b: a * b, initial=1)][::-1]
+    pairs = zip(value.shape, value.stride, whole, strict=False)
+    return all(size == 1 or stride == wanted for size, stride, wanted in pairs)
+
+
+def size_of(value: RecordedValue) -> int:
+    """Return the bytes of a tensor's elements."""
+    stride = value.stride if len(value.stride) == len(value.shape) else None
+    spec = TensorSpec(shape=value.shape, dtype=value.dtype, stride=stride)
+    return tensor_bytes(spec) or 0
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+def expressions(graph: Graph, source: Source, path: str) -> list[Group]:
+    """Return the operations by the expression that called them, in the order of their first."""
+    groups: dict[object, Group] = {}
+    for one in graph.operations:
+        frame, span = source.frame(one), one.recorded.span
+        key = None if frame is None else (frame.file, span)
+        if key not in groups:
+            groups[key] = Group(
+                path="" if frame is None else frame.file or path,
+                line=None if span is None else span.line,
+                code=code_of(one, source),
+            )
+        groups[key].operations.append(one)
+    return [*groups.values()]
+
+
+def code_of(operation: Operation, source: Source) -> str | None:
+    """Return the expression of an operation on one line, or its first line before Python 3.11."""
+    frame, span = source.frame(operation), operation.recorded.span
+    file = None if frame is None else source.file(frame.file)
+    if file is None or span is None:
+        return None
+    place = source.place(operation)
+    lines = file.lines[span.line - 1 : span.line]
+    text = " ".join((file.code(place.node) if place else "".join(lines)).split())
+    return text if len(text) <= MAX_CODE_CHARS else f"{text[: MAX_CODE_CHARS - 3]}..."
+
+
+def shown_group(group: Group, graph: Graph, total_us: float) -> Expression:
+    """Return what is shown of an expression."""
+    spent_us = sum(map(time_us, group.operations))
+    is_timed = any(one.recorded.device_us is not None for one in group.operations)
+    return Expression(
+        name=", ".join(names_of(group.operations)),
+        num_calls=len(group.operations),
+        device_us=spent_us if is_timed else None,
+        host_us=sum(one.recorded.host_us for one in group.operations),
+        share=min(spent_us / total_us, 1.0) if total_us else None,
+        num_bytes=sum(bytes_of(one, graph) for one in group.operations),
+        path=group.path,
+        line=group.line,
+        code=group.code,
+    )
+
+
+def names_of(operations: Sequence[Operation]) -> Iterator[str]:
+    """Yield the names of the three that take the most time, and `...` if there are others."""
+    times: dict[str, float] = {}
+    for one in operations:
+        times[one.name] = times.get(one.name, 0.0) + time_us(one)
+    yield from sorted(times, key=lambda one: -times[one])[:3]
+    if len(times) > 3:
+        yield "..."

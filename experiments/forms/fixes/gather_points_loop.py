@@ -1,0 +1,24 @@
+"""A common form, no one source: the points of each cloud by its own index, in a loop."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, points, idx):
+        groups = []
+        for b in range(points.size(0)):
+            groups.append(points[b, idx[b]].unsqueeze(0))
+        return self.weight * torch.cat(groups, dim=0)
+
+
+def get_inputs():
+    return [torch.randn(256, 32, 3), torch.randint(0, 32, (256, 8))]
+
+
+def get_init_inputs():
+    return [0.5]

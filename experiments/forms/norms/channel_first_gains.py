@@ -1,0 +1,25 @@
+"""lucidrains/vit-pytorch vit_pytorch/cvt.py: LayerNorm over channels, gains of shape (1, C, 1, 1)."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, dim, eps=1e-5):
+        super().__init__()
+        self.eps = eps
+        self.g = nn.Parameter(torch.ones(1, dim, 1, 1))
+        self.b = nn.Parameter(torch.zeros(1, dim, 1, 1))
+
+    def forward(self, x):
+        var = torch.var(x, dim=1, unbiased=False, keepdim=True)
+        mean = torch.mean(x, dim=1, keepdim=True)
+        return (x - mean) / (var + self.eps).sqrt() * self.g + self.b
+
+
+def get_inputs():
+    return [torch.randn(4, 64, 56, 56)]
+
+
+def get_init_inputs():
+    return [64]

@@ -1,0 +1,35 @@
+"""transformers/models/llama/modeling_llama.py: LlamaRMSNorm, cast to float32 and back."""
+
+import torch
+import torch.nn as nn
+
+
+class LlamaRMSNorm(nn.Module):
+    def __init__(self, hidden_size, eps=1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_size))
+        self.variance_epsilon = eps
+
+    def forward(self, hidden_states):
+        input_dtype = hidden_states.dtype
+        hidden_states = hidden_states.to(torch.float32)
+        variance = hidden_states.pow(2).mean(-1, keepdim=True)
+        hidden_states = hidden_states * torch.rsqrt(variance + self.variance_epsilon)
+        return self.weight * hidden_states.to(input_dtype)
+
+
+class Model(nn.Module):
+    def __init__(self, hidden_size):
+        super().__init__()
+        self.input_layernorm = LlamaRMSNorm(hidden_size)
+
+    def forward(self, hidden_states):
+        return self.input_layernorm(hidden_states)
+
+
+def get_inputs():
+    return [torch.randn(8, 512, 512)]
+
+
+def get_init_inputs():
+    return [512]
