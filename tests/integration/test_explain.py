@@ -34,8 +34,12 @@ def get_init_inputs():
     return [8]
 """
 MODULE = TASK.partition("\n\ndef get_inputs")[0].replace("class Model", "class Gate")
-SETTINGS = '[[tool.cudal1-ci.workloads]]\ntarget = "pkg/gate.py:Gate"\n'
-SETTINGS += 'init = "(8)"\ncall = "(f32[4, 8])"\n'
+SETTINGS = """\
+[[tool.cudal1-ci.workload]]
+target = "pkg/gate.py:Gate"
+init = ["dim=8"]
+inputs = ["float32[4, 8]"]
+"""
 
 
 @pytest.fixture
