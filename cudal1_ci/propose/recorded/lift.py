@@ -119,7 +119,7 @@ class Lift:
                     raise Refused
 
     def operation(self, node: cst.BaseExpression) -> Operation:
-        """Return the operation of an expression; they are alike in all turns."""
+        """Return the operation of an expression; they are equal in all turns."""
         found = self.operations.get(node, [])
         ranks = {self.source.graph.num_dims(one.output) for one in found}
         if not found or len(ranks) != 1 or any(is_impure(one) for one in found):

@@ -102,7 +102,7 @@ def state_of(loop: Loop, rest: list[cst.BaseSmallStatement], output: cst.BaseExp
 
 
 def is_bound_by(loop: Loop, joins: cst.Call, name: str) -> bool:
-    """Return whether the line of a join binds a name anew."""
+    """Return whether the line of a join binds a name again."""
     parent = loop.file.parents[joins]
     return isinstance(parent, cst.Assign) and stored_names(parent) == {name}
 
