@@ -15,6 +15,7 @@ from cudal1_ci.propose.recorded import (
     loops,
     pairs,
     targets,
+    triplets,
 )
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
@@ -33,6 +34,7 @@ RULES: tuple[RecordedRule, ...] = (
     *lookups.RULES,
     *pairs.RULES,
     *targets.RULES,
+    *triplets.RULES,
 )
 
 
