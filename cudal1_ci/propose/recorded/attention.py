@@ -167,6 +167,10 @@ def scores(call: Call, value: int | None, depth: int) -> tuple[Operation, list[S
         choices = [(right, Step("keep", one, 2)), (one.value(2), Step("fill", one, 1))]
     for before, step in choices:
         found = scores(call, before, depth + 1)
+        shape, known = graph.of(value), graph.of(before)
+        is_wider = shape is None or known is None or shape.shape != known.shape
+        if is_wider and step.kind != "view":
+            continue  # a mask that gives the scores more rows
         if found is not None:
             return found[0], [*found[1], step]
     return None
@@ -299,6 +303,8 @@ class Writer:
         self.rank = self.graph.num_dims(found.product.output)
         self.guards: list[tuple[cst.If, str]] = []
         """Branches that were not taken and use the weights, with when they are not."""
+        self.checks: list[cst.CSTNode] = []
+        """Statements that only raise if scores or weights have another shape."""
         self.written: Change | None = None
         self.folded: Operation | None = None
         """The view of 3-D scores that gives them their heads."""
@@ -315,9 +321,9 @@ class Writer:
         argument, build = self.mask_code(masks, q)
         code = self.call_code(q, k, v, argument) + after_v
         if self.guards:
-            new = self.guarded(code, [*self.statements, *dropped], build)
+            new = self.guarded(code, [*self.statements, *dropped, *self.checks], build)
             return self.change_of(new)
-        gone = [one for one in self.statements if one not in build]
+        gone = [one for one in (*self.statements, *self.checks) if one not in build]
         self.new.update(dict.fromkeys(self.body.without(gone), ""))
         for node, site in dropped.items():
             self.new[node] = f"{site.target} = {site.target}"
@@ -504,6 +510,10 @@ class Writer:
                 size = body.size_code(mention, q.code, k.code)
                 if size is not None:
                     self.new[size[0]] = size[1]
+                    continue
+                check = body.size_check(mention)
+                if check is not None and body.branches(check) == self.base:
+                    self.checks.append(check)
                     continue
                 self.guards.append(self.guard_of(mention))
         for number in {one.recorded.frame for one in self.chain} - {self.final.recorded.frame}:

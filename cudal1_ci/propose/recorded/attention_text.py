@@ -16,6 +16,7 @@ BRANCHES = (
     | cst.IfExp
     | cst.For
     | cst.While
+    | cst.With
     | cst.Try
     | cst.Lambda
     | cst.BooleanOperation
@@ -224,6 +225,24 @@ class Body:
         return isinstance(statement, cst.SimpleStatementLine) and isinstance(
             statement.body[0], cst.Return
         )
+
+    def size_check(self, mention: cst.Name) -> cst.CSTNode | None:
+        """Return the statement that only raises if a name's tensor has another shape."""
+        parent = self.file.parents.get(mention)
+        if not isinstance(parent, cst.Attribute) or parent.attr.value not in ("shape", "size"):
+            return None
+        statement = self.statement(mention)
+        if isinstance(statement, cst.SimpleStatementLine):
+            if isinstance(statement.body[0], cst.Assert):
+                return statement
+            block = self.file.parents[statement]
+            statement = self.file.parents[block]
+        if not isinstance(statement, cst.If) or statement.orelse is not None:
+            return None
+        lines = [*statement.body.body] if isinstance(statement.body, cst.IndentedBlock) else []
+        only = lines[0] if len(lines) == 1 else None
+        is_raise = isinstance(only, cst.SimpleStatementLine) and isinstance(only.body[0], cst.Raise)
+        return statement if is_raise else None
 
     def returns(self) -> list[cst.CSTNode]:
         """Return the statements that leave the function."""

@@ -179,6 +179,18 @@ FOUND = {
         if other is not None:
             w = w * other
         return w @ v""",
+    "sizes checked": """
+        w = q @ k.mT
+        if w.size() != (2, 3, 8, 8):
+            raise ValueError(f"weights of {w.size()}")
+        w = w.softmax(-1)
+        assert list(w.shape) == [2, 3, 8, 8]
+        return w @ v""",
+    "in a loop": """
+        for _ in range(2):
+            w = (q @ k.mT).softmax(-1)
+            q = w @ v
+        return q""",
     "name used again": """
         w = (q @ k.mT).softmax(-1)
         x = w @ v
@@ -250,6 +262,17 @@ NOT_FOUND = {
     "a diagonal": """
         w = torch.einsum("bhid,bhjd->bhij", q, k).softmax(-1)
         return torch.einsum("bhij,bhjj->bhi", w, w)""",
+    "a mask that gives more rows": """
+        return ((q[:1] @ k[:1].mT) + mask).softmax(-1) @ v[:1]""",
+    "sizes that choose": """
+        w = (q @ k.mT).softmax(-1)
+        if w.size(0) > 5:
+            w = w.sqrt()
+        return w @ v""",
+    "another precision": """
+        with torch.autocast("cpu", enabled=False):
+            w = (q @ k.mT).softmax(-1)
+        return w @ v""",
     "one head for all": "return (q @ k[:, :1].mT).softmax(-1) @ v",
 }
 
