@@ -116,10 +116,12 @@ class Graph:
         self.maker: dict[int, Operation] = {}
         self.readers: dict[int, list[Operation]] = {}
         for one in self.operations:
-            for read in dict.fromkeys(values_in(one.recorded)):
+            given = dict.fromkeys(values_in(one.recorded))
+            for read in given:
                 self.readers.setdefault(read, []).append(one)
             for made in one.recorded.outputs:
-                self.maker.setdefault(made, one)
+                if made not in given:  # a cast to the dtype that a tensor has returns the tensor
+                    self.maker.setdefault(made, one)
 
     def of(self, value: int | None) -> RecordedValue | None:
         """Return shape, dtype and origin of a value."""

@@ -148,8 +148,12 @@ class Source:
         found: list[cst.BaseExpression | None]
         if isinstance(node, cst.BinaryOperation):
             found = [node.left, node.right]
-            is_reversed = operation.recorded.name.startswith("__r") and operation.name != "rshift"
-            if is_reversed or self.is_swapped(node, operation):
+            if self.is_swapped(operation, node.left, node.right):
+                found = found[::-1]
+        elif isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+            right = node.comparisons[0].comparator
+            found = [node.left, right]
+            if self.is_swapped(operation, node.left, right):
                 found = found[::-1]
         elif isinstance(node, cst.UnaryOperation):
             found = [node.expression]
@@ -219,20 +223,33 @@ class Source:
         node = found[position] if position < len(found) else None
         return None if node is None else self.repeated(node, operation, at)
 
-    def is_swapped(self, node: cst.BinaryOperation, operation: Operation) -> bool:
-        """Return whether the right operand is the first argument: torch has `2 * x` as `x * 2`."""
-        value, other = operation.value(0), operation.argument(1)
-        if value is None or other is None or other.kind == "value":
+    def is_swapped(
+        self, operation: Operation, left: cst.BaseExpression, right: cst.BaseExpression
+    ) -> bool:
+        """Return whether the first argument of an operator is its right operand: `2 * x` and
+        `1 / x` call a function of the tensor."""
+        recorded = operation.recorded
+        if recorded.name.startswith("__r") and operation.name not in ("rshift",):
+            return True
+        if len(recorded.args) != 2 or recorded.args[0].value is None:
             return False
-        maker = self.graph.maker.get(value)
-        made = None if maker is None else self.place(maker)
-        held = {name for name, one in self.scope(operation).items() if one.value == value}
-        sides = [
-            (isinstance(one, cst.Name) and one.value in held)
-            or (made is not None and made.node is one)
-            for one in (node.left, node.right)
-        ]
-        return sides == [False, True]
+        if recorded.args[1].value is not None:
+            return False
+        return self.is_of(right, recorded.args[0], operation) or self.is_of(
+            left, recorded.args[1], operation
+        )
+
+    def is_of(self, node: cst.BaseExpression, argument: Argument, operation: Operation) -> bool:
+        """Return whether an operand is known to be an argument: a literal, a local variable, or
+        the expression that made it."""
+        if isinstance(node, cst.Name):
+            held = self.scope(operation).get(node.value)
+            return held is not None and held == argument
+        if argument.value is None:
+            return isinstance(node, cst.BaseNumber)
+        maker = self.graph.maker.get(argument.value)
+        place = None if maker is None else self.place(maker)
+        return place is not None and place.node is node
 
 
 def is_statement(node: cst.CSTNode) -> bool:

@@ -13,6 +13,8 @@ from cudal1_ci.propose.recorded import (
     filters,
     lookups,
     loops,
+    masks,
+    norms,
     pairs,
     targets,
 )
@@ -29,6 +31,8 @@ RULES: tuple[RecordedRule, ...] = (
     *experts.RULES,
     *attention.RULES,
     *activations.RULES,
+    *norms.RULES,
+    *masks.RULES,
     *filters.RULES,
     *lookups.RULES,
     *pairs.RULES,
