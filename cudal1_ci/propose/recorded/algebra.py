@@ -36,6 +36,8 @@ def terms(call: Call, value: int, at: Operation, is_negative: bool = False) -> l
     one = [Term(is_negative, value)]
     if maker is None or maker.recorded.kwargs or maker.recorded.frame != at.recorded.frame:
         return one
+    if maker is not at and graph.sole_reader(value) is None:
+        return one
     left, right = graph.parts(maker)
     if maker.name in ("add", "sub") and left is not None and right is not None:
         flips = is_negative != (maker.name == "sub")
@@ -274,7 +276,7 @@ def times_read(name: str, function: cst.FunctionDef | None) -> int:
             return False
 
         def visit_AssignTarget(self, node: cst.AssignTarget) -> bool:  # noqa: N802
-            return not isinstance(node.target, cst.Name)
+            return isinstance(node.target, cst.Attribute | cst.Subscript)
 
         def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
             nonlocal count
@@ -305,11 +307,19 @@ def joined(call: Call, parts: Sequence[Term], at: Operation) -> str | None:
         code = call.source.expression(one.value, at)
         if code is None:
             return None
-        code = bracketed(code)
+        is_product = not one.factor and is_unbracketed_product(code)
+        code = code if is_product else bracketed(code)
         code = f"{one.factor} * {code}" if one.factor else code
         sign = "-" if one.is_negative else "+"
         text += f" {sign} {code}" if text else ("-" if one.is_negative else "") + code
     return text
+
+
+def is_unbracketed_product(code: str) -> bool:
+    """Return whether code is a product, which binds closer than a sum."""
+    node = cst.parse_expression(code)
+    products = cst.Multiply | cst.MatrixMultiply | cst.Divide
+    return isinstance(node, cst.BinaryOperation) and isinstance(node.operator, products)
 
 
 def only_arguments(operation: Operation, *names: str) -> bool:

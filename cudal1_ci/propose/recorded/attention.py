@@ -34,6 +34,7 @@ SIZES = frozenset(("size", "dim", "numel", "new_zeros", "zeros_like", "is_floati
 """Functions that read a tensor's shape and dtype only."""
 MASKED_BELOW = -1e4
 """Weights of scores like this are zero, whatever is added to them."""
+LOWEST_HALF = -65504.0
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,25 @@ class Refused(Exception):
 
 
 def find_attention(call: Call) -> Iterator[Change]:
-    """Find softmax(q @ k.T) @ v."""
+    """Find softmax(q @ k.T) @ v. Where one call of the same lines has a mask and another has none,
+    the change that serves both is kept."""
+    found: dict[cst.CSTNode, list[Writer]] = {}
     for operation in call.graph.operations:
         if operation.name != "softmax" or not call.graph.is_last_dim(operation):
             continue
-        found = matched(call, operation)
-        if found is not None:
+        attention = matched(call, operation)
+        if attention is not None:
             try:
-                yield Writer(call, found).change()
+                writer = Writer(call, attention)
+                writer.written = writer.change()
             except Refused:
                 continue
+            found.setdefault(writer.place.node, []).append(writer)
+    for writers in found.values():
+        plain = [one for one in writers if not one.guards]
+        for one in plain or writers:
+            if one.written is not None:
+                yield one.written
 
 
 # --- operations ----------------------------------------------------------------------------------
@@ -289,6 +299,7 @@ class Writer:
         self.rank = self.graph.num_dims(found.product.output)
         self.guards: list[tuple[cst.If, str]] = []
         """Branches that were not taken and use the weights, with when they are not."""
+        self.written: Change | None = None
         self.folded: Operation | None = None
         """The view of 3-D scores that gives them their heads."""
 
@@ -1116,6 +1127,13 @@ class Writer:
         value = step.operation.value(position, "value")
         if value is not None:
             return self.source.expression(value, at=at)
+        casts = [
+            one
+            for one in (*self.found.extra, *(s.operation for s in self.found.steps))
+            if one.name in CASTS and one.index < step.operation.index
+        ]
+        if casts and -math.inf < number < LOWEST_HALF:
+            raise Refused  # half-precision scores were cast to hold the number
         if at is step.operation:
             node = self.argument_node(step.operation, position, "value")
             return None if node is None else cst.Module([]).code_for_node(node)
@@ -1259,7 +1277,8 @@ def letters(operation: Operation) -> tuple[list[str], list[str], list[str]] | No
         return None
     left, _, out = equation.replace(" ", "").partition("->")
     parts = left.split(",")
-    return ([*parts[0]], [*parts[1]], [*out]) if len(parts) == 2 else None
+    is_plain = len(parts) == 2 and all(len({*one}) == len(one) for one in (*parts, out))
+    return ([*parts[0]], [*parts[1]], [*out]) if is_plain else None
 
 
 def ordered(have: Sequence[str], wanted: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from cudal1_ci.propose.recorded.graph import Operation
-from cudal1_ci.propose.recorded.lift import is_impure, within
+from cudal1_ci.propose.recorded.lifted import is_impure, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed, names_read

@@ -191,7 +191,12 @@ def made_for(call: Call, file: File, maker: Operation, caller: int, node: cst.Ca
         if called is None:
             return False
         expression = called
-    return any(above is node for above in file.above(expression))
+    for above in file.above(expression):
+        if above is node:
+            return True
+        if isinstance(above, BLOCKS):
+            return False
+    return False
 
 
 def is_argument(graph: Graph, outside: list[Operation], convolution: Operation) -> bool:

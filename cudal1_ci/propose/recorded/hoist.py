@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.graph import Operation
-from cudal1_ci.propose.recorded.lift import Lift, Lifted, Refused, Swap, within
+from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import names_read
@@ -35,7 +37,6 @@ class Hoist:
         if not body or not self.is_safe(body):
             raise Refused
         read: set[str] = set()
-        values = [one.value for one in body if isinstance(one, cst.Assign | cst.AugAssign)]
         for one in body:
             value = getattr(one, "value", None)
             if not isinstance(one, cst.Assign | cst.AugAssign | cst.Expr) or value is None:
@@ -48,13 +49,13 @@ class Hoist:
             read |= stored_names(one)
         if not self.lines:
             raise Refused
-        for one in values:
-            self.fuse(one)
+        for statement in body:
+            self.fuse(statement)
         for name, code in self.turned.items():
-            if any(name in names_read(cst.parse_module(one)) for one in self.lines):
+            if any(name in names_read(cst.parse_module(line)) for line in self.lines):
                 self.lines.insert(0, f"{name} = {code}")
         loop = self.loop.node.with_changes(leading_lines=[])
-        text = self.loop.code(cst.ensure_type(loop.visit(Swap(self.new)), cst.For))  # type: ignore[arg-type]
+        text = self.loop.code(cst.ensure_type(loop.visit(Swap(self.new)), cst.For))
         lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,
@@ -104,10 +105,8 @@ class Hoist:
             return
         lifted = None
         if self.lift.varies(node):
-            try:
+            with suppress(Refused):
                 lifted = self.lift.lift(node)
-            except Refused:
-                pass
         if lifted is not None and lifted.turns is not None and not lifted.is_kept:
             if lifted.is_computed and not isinstance(node, cst.Name):
                 self.new[node] = self.picked(node, lifted)
@@ -137,8 +136,8 @@ class Hoist:
         return self.lift.operation(node).name.strip("_")
 
     def fuse(self, node: cst.CSTNode) -> None:
-        """Write `moved[t] + self.linear(state)` as one product that adds, and `z * c + (1 - z) * h`
-        of gates as one interpolation."""
+        """Write `moved[t] + self.linear(state)` as one product that adds, and
+        `z * c + (1 - z) * h` of gates as one interpolation."""
         for child in node.children:
             self.fuse(child)
         if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Add):

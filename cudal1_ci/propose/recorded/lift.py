@@ -12,65 +12,31 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.bounds import Bounds, plus, split
+from cudal1_ci.propose.recorded.bounds import Bounds, split
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
-from cudal1_ci.propose.recorded.source import IMPURE, File, Source, bracketed, names_read
-
-COPIES = frozenset(("clone", "detach", "contiguous"))
-UNARY = (
-    frozenset(
-        """sigmoid tanh exp expm1 log log1p log2 relu gelu silu elu selu softplus leaky_relu neg abs
-        sqrt rsqrt square sin cos erf sign reciprocal round floor ceil clamp clip hardtanh
-        relu6 mish logsigmoid logical_not isnan isfinite invert""".split()
-    )
-    | CASTS
-    | COPIES
+from cudal1_ci.propose.recorded.lifted import (
+    BINARY,
+    COPIES,
+    INDEX_DTYPES,
+    KEEPS_RANK,
+    OVER_DIM,
+    ROWWISE,
+    UNARY,
+    Lifted,
+    Refused,
+    Swap,
+    aligned,
+    integer,
+    is_basic,
+    is_ellipsis,
+    is_impure,
+    is_none,
+    is_number,
+    is_whole,
+    one_more,
+    within,
 )
-BINARY = frozenset(
-    """add sub mul div pow rsub rdiv rpow maximum minimum fmax fmin where lerp eq ne lt le gt ge and
-    or xor logical_and logical_or atan2 remainder mod floordiv floor_divide masked_fill""".split()
-)
-ROWWISE = frozenset(("linear", "layer_norm", "rms_norm"))
-OVER_DIM = frozenset(
-    "sum mean amax amin prod softmax log_softmax logsumexp argmax argmin cumsum cumprod norm var std"
-    " all any".split()
-)
-KEEPS_RANK = frozenset(("softmax", "log_softmax", "cumsum", "cumprod"))
-INDEX_DTYPES = ("int64", "int32")
-
-
-class Refused(Exception):
-    """It is not known how to write an expression for all turns."""
-
-
-@dataclass(frozen=True)
-class Lifted:
-    """An expression for all turns."""
-
-    code: str
-    rank: int
-    """Dimensions of one turn's value."""
-    turns: int | None
-    """Dimension of the turns; None if the value is the same in all of them."""
-    is_kept: bool = False
-    """Whether the turns take the place of a dimension of size 1."""
-    is_new: bool = True
-    """Whether it is memory of its own, no view."""
-    is_computed: bool = False
-    """Whether making it takes more than views and copies."""
-
-    def first(self) -> Lifted:
-        """Return it with the turns as first dimension."""
-        if self.turns is None:
-            return self
-        code = bracketed(self.code)
-        if self.is_kept:
-            code, turns = f"{code}.unsqueeze({self.turns + 1})", self.turns
-        else:
-            turns = self.turns
-        if turns:
-            code = f"{code}.transpose(0, 1)" if turns == 1 else f"{code}.movedim({turns}, 0)"
-        return replace(self, code=code, turns=0, is_kept=False)
+from cudal1_ci.propose.recorded.source import File, Source, bracketed, names_read
 
 
 @dataclass
@@ -148,9 +114,9 @@ class Lift:
             if isinstance(one, cst.Call):
                 if isinstance(one.func, cst.Name) and one.func.value == "len":
                     continue
-                for operation in self.operations.get(one) or [None]:
-                    if operation is None or is_impure(operation):
-                        raise Refused
+                made = self.operations.get(one, [])
+                if not made or any(map(is_impure, made)):
+                    raise Refused
 
     def operation(self, node: cst.BaseExpression) -> Operation:
         """Return the operation of an expression; they are alike in all turns."""
@@ -201,7 +167,8 @@ class Lift:
         return Lifted(code, rank, turning[0].turns, turning[0].is_kept, is_computed=True)
 
     def swapped(self, node: cst.CSTNode, new: dict[cst.BaseExpression, str]) -> str:
-        return self.code(cst.ensure_type(node.visit(Swap(new)), cst.BaseExpression))
+        by_node: dict[cst.CSTNode, str] = dict(new.items())
+        return self.code(node.visit(Swap(by_node)))  # type: ignore[arg-type]
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -274,9 +241,9 @@ class Lift:
         """Return a call whose dimensions are counted from the turns."""
         x = self.lift(operands[0])
         rank, given = self.rank(node), operands[1:]
-        for one in node.args:
-            if one.keyword is not None and one.keyword.value == "dim":
-                given = [one.value]
+        for argument in node.args:
+            if argument.keyword is not None and argument.keyword.value == "dim":
+                given = [argument.value]
         if name == "unsqueeze" and len(given) == 1:
             dim = integer(given[0])
             dim = dim + rank if dim < 0 else dim
@@ -307,7 +274,7 @@ class Lift:
                 self.swapped(node, new),
                 rank,
                 0,
-                is_new=x.is_new and not is_view or not is_view,
+                is_new=not is_view,
                 is_computed=x.is_computed or not is_view,
             )
         raise Refused
@@ -373,7 +340,7 @@ class Lift:
         return self.gathered(node, parts)
 
     def picked(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted:
-        """Return a slice of a tensor in place of one position of it, or an index in place of one."""
+        """Return a slice of a tensor in place of one position of it, or an index."""
         rank, base = self.rank(node), self.code(node.value)
         part = parts[at]
         is_kept = isinstance(part, cst.Slice)
@@ -483,105 +450,3 @@ class Lift:
 
     def listed(self, parts: Iterable[cst.BaseSlice]) -> str:
         return ", ".join(self.spelled(one) for one in parts)
-
-
-class Swap(cst.CSTTransformer):
-    """Put code in the place of expressions."""
-
-    def __init__(self, new: dict[cst.BaseExpression, str]):
-        self.new = new
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return node not in self.new
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
-        code = self.new.get(original_node)  # type: ignore[call-overload]
-        if code is None:
-            if isinstance(original_node, cst.Arg) and original_node.value in self.new:
-                bare = cst.parse_expression(self.new[original_node.value])
-                return updated_node.with_changes(value=bare)
-            return updated_node
-        node = cst.parse_expression(code)
-        is_open = isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation)
-        return cst.parse_expression(f"({code})") if is_open and not code.isdigit() else node
-
-
-def aligned(parts: Sequence[Lifted]) -> list[Lifted]:
-    """Return operands whose dimensions stand above each other."""
-    rank = max(one.rank for one in parts)
-    turning = [one for one in parts if one.turns is not None]
-    alike = {(one.rank, one.turns, one.is_kept) for one in turning}
-    if len(alike) == 1 and turning[0].rank == rank:
-        turns = turning[0].turns or 0
-        room = 0 if turning[0].is_kept else rank - turns
-        if all(one.turns is not None or one.rank <= room for one in parts):
-            return list(parts)
-    new = []
-    for one in parts:
-        if one.turns is not None:
-            one = one.first()
-            if one.rank < rank:
-                nones = ", ".join([":", *["None"] * (rank - one.rank)])
-                one = replace(one, code=f"{bracketed(one.code)}[{nones}]", rank=rank)
-        new.append(one)
-    return new
-
-
-def within(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
-    """Yield a node and what is in it."""
-    yield node
-    for one in node.children:
-        yield from within(one)
-
-
-def is_impure(operation: Operation) -> bool:
-    """Return whether an operation may not be moved: random, or in place."""
-    name = operation.name
-    return name in IMPURE or name.endswith("_") or name in ("setitem", "bool", "int", "float_")
-
-
-def integer(node: cst.BaseExpression) -> int:
-    """Return a number that is written out."""
-    sign = 1
-    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
-        sign, node = -1, node.expression
-    if not isinstance(node, cst.Integer):
-        raise Refused
-    return sign * node.evaluated_value
-
-
-def is_whole(part: cst.BaseSlice) -> bool:
-    """Return whether a part of a subscript is `:`."""
-    return isinstance(part, cst.Slice) and part.lower is part.upper is part.step is None
-
-
-def is_none(part: cst.BaseSlice) -> bool:
-    return (
-        isinstance(part, cst.Index)
-        and isinstance(part.value, cst.Name)
-        and part.value.value == "None"
-    )
-
-
-def is_ellipsis(part: cst.BaseSlice) -> bool:
-    return isinstance(part, cst.Index) and isinstance(part.value, cst.Ellipsis)
-
-
-def is_number(part: cst.BaseSlice) -> bool:
-    return isinstance(part, cst.Index) and not is_none(part) and not is_ellipsis(part)
-
-
-def is_basic(part: cst.BaseSlice) -> bool:
-    """Return whether a part of a subscript makes a view for certain."""
-    if isinstance(part, cst.Slice) or is_none(part) or is_ellipsis(part):
-        return True
-    try:
-        integer(cst.ensure_type(part, cst.Index).value)
-    except Refused:
-        return False
-    return True
-
-
-def one_more(upper: str, lower: str) -> bool:
-    """Return whether one bound is another one plus 1."""
-    return upper.replace(" ", "") == plus(lower, 1).replace(" ", "")

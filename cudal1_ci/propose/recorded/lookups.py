@@ -146,7 +146,7 @@ def as_addmm(call: Call, left: list[Term], whole: int, at: Operation, dim: int) 
         known = graph.of(row.value)
         if maker is None or row.is_negative or row.factor or known is None:
             continue
-        if maker.name not in ("matmul", "einsum") or len(known.shape) != 1:
+        if maker.name not in ("matmul", "einsum") or len(known.shape) > 2:
             continue
         factors = product_factors(call, maker, at)
         code = source.expression(row.value, at)
@@ -292,7 +292,7 @@ def times_in(small: cst.BaseSmallStatement, name: str) -> int:
 
     class Collect(cst.CSTVisitor):
         def visit_AssignTarget(self, node: cst.AssignTarget) -> bool:  # noqa: N802
-            return not isinstance(node.target, cst.Name)
+            return isinstance(node.target, cst.Attribute | cst.Subscript)
 
         def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
             nonlocal count

@@ -9,10 +9,10 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
-from cudal1_ci.propose.recorded.lift import (
+from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lifted import (
     BINARY,
     UNARY,
-    Lift,
     Lifted,
     Refused,
     integer,
@@ -23,8 +23,10 @@ from cudal1_ci.propose.recorded.source import File, names_read
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 FRESH = frozenset(
-    "zeros ones empty full zeros_like ones_like empty_like full_like new_zeros new_ones new_empty"
-    " new_full".split()
+    (
+        *("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like"),
+        *("new_zeros", "new_ones", "new_empty", "new_full"),
+    )
 )
 JUMPS = cst.Break | cst.Continue | cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal
 
@@ -82,7 +84,7 @@ class Loop:
     def lift(self) -> Lift | None:
         """Return what writes expressions of the body for all turns."""
         over, target = self.over, self.target
-        changing = stored_names(self.node) | {one for one in roots(target)}
+        changing = stored_names(self.node) | roots(target)
         if not isinstance(target, cst.Name) or names_read(over) & changing:
             return None
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
@@ -106,10 +108,9 @@ class Loop:
         callers = {
             self.call.graph.recording.frames[one].caller for one in frames if one is not None
         }
-        wanted = callers if isinstance(self.node, cst.BaseComp) else frames
-        found = [one for one in self.inside if one.recorded.frame in wanted]
-        if found:
-            return found
+        if isinstance(self.node, cst.For):
+            return [one for one in self.inside if one.recorded.frame in frames]
+        wanted = frames | callers  # before Python 3.12 a comprehension has a frame of its own
         first = min(one.index for one in self.inside)
         last = max(one.index for one in self.inside)
         near = self.call.graph.operations[max(first - 200, 0) : last + 200]
@@ -235,7 +236,7 @@ def loops_in(call: Call) -> Iterator[Loop]:
 
 
 def for_in(node: cst.BaseComp) -> cst.CompFor:
-    return cst.ensure_type(node.for_in, cst.CompFor)  # type: ignore[attr-defined]
+    return cst.ensure_type(node.for_in, cst.CompFor)
 
 
 def is_name(node: cst.CSTNode) -> bool:
@@ -251,27 +252,21 @@ def is_size(node: cst.Call) -> bool:
 
 def size_read(node: cst.CSTNode) -> tuple[str, int] | None:
     """Return tensor and dimension of `x.size(0)`, `x.shape[0]` and `len(x)`."""
-    try:
-        if isinstance(node, cst.Call) and len(node.args) == 1:
-            if isinstance(node.func, cst.Attribute) and node.func.attr.value == "size":
-                if isinstance(node.func.value, cst.Name):
-                    return checked(node.func.value.value, integer(node.args[0].value))
-            elif isinstance(node.func, cst.Name) and node.func.value == "len":
-                if isinstance(node.args[0].value, cst.Name):
-                    return node.args[0].value.value, 0
-        if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute):
-            shape = node.value
-            part = node.slice[0].slice
-            if shape.attr.value == "shape" and isinstance(shape.value, cst.Name):
-                if isinstance(part, cst.Index) and len(node.slice) == 1:
-                    return checked(shape.value.value, integer(part.value))
-    except Refused:
+    tensor: cst.BaseExpression | None = None
+    dim: cst.BaseExpression = cst.Integer("0")
+    if isinstance(node, cst.Call) and len(node.args) == 1:
+        function, given = node.func, node.args[0].value
+        if isinstance(function, cst.Attribute) and function.attr.value == "size":
+            tensor, dim = function.value, given
+        elif isinstance(function, cst.Name) and function.value == "len":
+            tensor = given
+    elif isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute):
+        part = node.slice[0].slice
+        if node.value.attr.value == "shape" and isinstance(part, cst.Index):
+            tensor, dim = node.value.value, part.value
+    if not isinstance(tensor, cst.Name) or not isinstance(dim, cst.Integer):
         return None
-    return None
-
-
-def checked(name: str, dim: int) -> tuple[str, int] | None:
-    return (name, dim) if dim >= 0 else None
+    return tensor.value, dim.evaluated_value
 
 
 def shape_read(assign: cst.Assign, name: str) -> Iterator[tuple[str, int]]:

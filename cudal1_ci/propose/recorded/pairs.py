@@ -111,7 +111,7 @@ def is_root(operation: Operation) -> bool:
     return operation.name == "sqrt" or (operation.name == "pow" and exponent == 0.5)
 
 
-def find_distances(call: Call, mode: str = "") -> Iterator[Change]:
+def find_distances(call: Call) -> Iterator[Change]:
     """Find `((x[:, None] - y[None]) ** 2).sum(-1)`."""
     for operation, pair, is_squared in pair_distances(call):
         place = call.source.place(operation)
@@ -119,15 +119,10 @@ def find_distances(call: Call, mode: str = "") -> Iterator[Change]:
         y = call.source.expression(pair.columns, operation)
         if place is None or x is None or y is None:
             continue
-        code = f"torch.cdist({x}, {y}{mode})"
+        code = f"torch.cdist({x}, {y})"
         code = f"{code}.square()" if is_squared else code
         found = shown(operation, call.source)
         yield Change(place.file, {place.node: code}, found, frozenset(("torch",)))
-
-
-def find_exact_distances(call: Call) -> Iterator[Change]:
-    """Find the same, for distances that must be exact where they are small."""
-    yield from find_distances(call, ', compute_mode="donot_use_mm_for_euclid_dist"')
 
 
 def find_cosine(call: Call) -> Iterator[Change]:
@@ -226,13 +221,6 @@ RULES = (
         why="distances of all pairs need no tensor of all differences",
         precondition="floating-point rows; small distances of large rows lose digits",
         find=find_distances,
-    ),
-    RecordedRule(
-        name="pair_distances_exact",
-        family="algebra",
-        why="distances of all pairs need no tensor of all differences",
-        precondition="rows of float32 or float64",
-        find=find_exact_distances,
     ),
     RecordedRule(
         name="pair_cosines",

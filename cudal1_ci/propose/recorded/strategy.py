@@ -17,6 +17,7 @@ from cudal1_ci.propose.recorded import (
     norms,
     pairs,
     targets,
+    triplets,
 )
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
@@ -30,13 +31,14 @@ RULES: tuple[RecordedRule, ...] = (
     *loops.RULES,
     *experts.RULES,
     *attention.RULES,
-    *activations.RULES,
     *norms.RULES,
+    *activations.RULES,
     *masks.RULES,
     *filters.RULES,
     *lookups.RULES,
     *pairs.RULES,
     *targets.RULES,
+    *triplets.RULES,
 )
 
 

@@ -33,8 +33,8 @@ class Selected:
     last: Operation
     """The operation whose result is replaced: the sum, or the negation of it."""
     is_negative: bool
-    is_total: bool
-    """The sum is over all dimensions."""
+    reduction: str
+    """Of what is selected: `none`, `mean` or `sum`."""
     operations: tuple[Operation, ...]
 
 
@@ -59,20 +59,31 @@ def selections(call: Call) -> Iterator[Selected]:
             if known.shape != wide.shape or (dims and dims != (hot.dim,)):
                 continue
             sign = (flips + is_turned + is_negative) % 2 == 1
-            last = operation
-            reader = graph.sole_reader(operation.output)
-            if reader is not None and reader.name == "neg":
-                last, sign = reader, not sign
+            ends, reduction = reduced(graph, operation, "none" if dims else "sum")
+            last = ends[-1]
+            sign = sign != (last.name == "neg")
             chain = (operation, maker, *hot.operations)
             every = [*chain, *negations(graph, operation.value(0)), *negations(graph, first)]
-            inner = [one.output for one in every if one is not operation]
-            if last is not operation:
-                inner.append(operation.output)
-            if in_one_block(call, [*every, last]) and all(
-                read_only_by(call, one, [*every, last]) for one in inner
-            ):
-                yield Selected(hot, values, last, sign, not dims, chain)
+            every += ends[1:]
+            inner = [one.output for one in every if one is not last]
+            if in_one_block(call, every) and all(read_only_by(call, one, every) for one in inner):
+                yield Selected(hot, values, last, sign, reduction, chain)
             break
+
+
+def reduced(graph: Graph, operation: Operation, reduction: str) -> tuple[list[Operation], str]:
+    """Return a sum with the mean or the sum over everything and the negation that follow it, as
+    far as a cross-entropy can do them; and the reduction that they are."""
+    ends = [operation]
+    reader = graph.sole_reader(operation.output)
+    is_all = reader is not None and len(reader.recorded.args) == 1 and not reader.recorded.kwargs
+    if reduction == "none" and is_all and reader is not None and reader.name in ("mean", "sum"):
+        following = graph.sole_reader(reader.output)
+        if following is not None and following.name == "neg":
+            return [operation, reader, following], reader.name
+    if reader is not None and reader.name == "neg":
+        ends.append(reader)
+    return ends, reduction
 
 
 def without_signs(graph: Graph, value: int | None) -> tuple[int | None, bool]:
@@ -108,7 +119,7 @@ def find_selections(call: Call) -> Iterator[Change]:
                 continue
             dim = one.hot.dim
             picked = f"{bracketed(values)}.gather({dim}, {column})"
-            picked += ".sum()" if one.is_total else f".squeeze({dim})"
+            picked += f".squeeze({dim})" if one.reduction == "none" else f".{one.reduction}()"
             code = in_place_of(call, place, f"-{picked}") if one.is_negative else picked
         yield Change(place.file, {place.node: code, **removed}, shown(one.last, source), modules)
 
@@ -126,8 +137,8 @@ def cross_entropy(call: Call, one: Selected, place: Place) -> tuple[str | None, 
     if logits is None or index is None or not read_only_by(call, maker.output, one.operations):
         return None, frozenset()
     prefix, modules = functional(call, place.file)
-    reduction = "sum" if one.is_total else "none"
-    return f'{prefix}.cross_entropy({logits}, {index}, reduction="{reduction}")', modules
+    how = "" if one.reduction == "mean" else f', reduction="{one.reduction}"'
+    return f"{prefix}.cross_entropy({logits}, {index}{how})", modules
 
 
 def is_log_softmax(graph: Graph, maker: Operation, dim: int) -> bool:
@@ -154,10 +165,9 @@ def find_smoothed(call: Call) -> Iterator[Change]:
             soft, is_turned = without_signs(graph, first)
             log, is_negative = without_signs(graph, second)
             logs = graph.made_by(log, "log_softmax")
-            last, sign = operation, (flips + is_turned + is_negative) % 2 == 1
-            reader = graph.sole_reader(operation.output)
-            if reader is not None and reader.name == "neg":
-                last, sign = reader, not sign
+            ends, reduction = reduced(graph, operation, "none" if dims else "sum")
+            last = ends[-1]
+            sign = ((flips + is_turned + is_negative) % 2 == 1) != (last.name == "neg")
             found = smoothed(call, soft)
             place = source.place(last)
             if logs is None or found is None or place is None or not sign:
@@ -172,7 +182,7 @@ def find_smoothed(call: Call) -> Iterator[Change]:
             if not in_one_block(call, [operation, maker, logs, last, *inner]):
                 continue
             signs = [*negations(graph, operation.value(0)), *negations(graph, first)]
-            inner = (*inner, *signs)
+            inner = (*inner, *signs, *ends[:-1])
             chain = [operation, maker, *inner]
             if not all(read_only_by(call, one.output, [*chain, last]) for one in inner):
                 continue
@@ -184,11 +194,8 @@ def find_smoothed(call: Call) -> Iterator[Change]:
             if index is None or logits is None or removed is None:
                 continue
             prefix, modules = functional(call, place.file)
-            reduction = "none" if dims else "sum"
-            new = (
-                f'{prefix}.cross_entropy({logits}, {index}, reduction="{reduction}", '
-                f"label_smoothing={code})"
-            )
+            how = "" if reduction == "mean" else f'reduction="{reduction}", '
+            new = f"{prefix}.cross_entropy({logits}, {index}, {how}label_smoothing={code})"
             yield Change(place.file, {place.node: new, **removed}, shown(last, source), modules)
             break
 

@@ -244,6 +244,12 @@ NOT_FOUND = {
     "reshaped weights": """
         w = (q @ k.mT).reshape(2, 3, 64).softmax(-1).reshape(2, 3, 8, 8)
         return w @ v""",
+    "a number that half precision cannot hold": """
+        s = (q @ k.mT).float()
+        return s.masked_fill(mask > 0, -1e9).softmax(-1).type_as(q) @ v""",
+    "a diagonal": """
+        w = torch.einsum("bhid,bhjd->bhij", q, k).softmax(-1)
+        return torch.einsum("bhij,bhjj->bhi", w, w)""",
     "one head for all": "return (q @ k[:, :1].mT).softmax(-1) @ v",
 }
 
@@ -314,3 +320,20 @@ def test_a_result_that_is_viewed_is_in_order(tmp_path: Path) -> None:
         return x.view(6, 32)"""
     text = text_of(body)
     assert_same(tmp_path, text, proposed(tmp_path, text, attention.RULES)["attention"])
+
+
+def test_calls_with_and_without_a_mask_share_one_change(tmp_path: Path) -> None:
+    text = text_of("return self.attended(q, k, v) + self.attended(q, k, v, mask)").replace(
+        "    def weigh(",
+        """    def attended(self, q, k, v, mask=None):
+        scores = q @ k.mT
+        if mask is not None:
+            scores = scores + mask
+        return scores.softmax(-1) @ v
+
+    def weigh(""",
+    )
+    new = proposed(tmp_path, text, attention.RULES)["attention"]
+    assert "attn_mask=mask" in new
+    assert "scores = q @ k.mT" not in new
+    assert_same(tmp_path, text, new)

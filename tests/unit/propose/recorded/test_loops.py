@@ -208,6 +208,57 @@ def test_what_needs_no_state_leaves_a_recurrence(tmp_path: Path, name: str) -> N
     assert_found(tmp_path, body, "hoisted_from_loop", *parts)
 
 
+SUNK = {
+    "scan": (
+        """
+h = torch.zeros(x.size(0), 5)
+outs = []
+for t in range(x.size(1)):
+    h = h * 0.5 + x[:, t]
+    y = torch.einsum("bd,bd->b", h, x[:, t, :])
+    outs.append(y)
+y = torch.stack(outs, dim=1)
+return y * 2
+""",
+        ("outs.append(h)", 'y = torch.einsum("tbd,btd->tb", torch.stack(outs), x).transpose(0, 1)'),
+    ),
+    "decoder": (
+        """
+h = torch.zeros(x.size(0), 4)
+outs = []
+for t in range(x.size(1)):
+    h = torch.tanh(self.state(h) + self.bias)
+    outs.append(F.gelu(self.gate(h)))
+return torch.cat(outs, dim=1)
+""",
+        ("outs.append(h)", "F.gelu(self.gate(torch.stack(outs))).transpose(0, 1).flatten(1, 2)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUNK)
+def test_what_only_feeds_outputs_leaves_a_recurrence(tmp_path: Path, name: str) -> None:
+    body, parts = SUNK[name]
+    assert_found(tmp_path, body, "sunk_from_loop", *parts)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("h = torch.tanh(self.state(h) + self.bias)", "h += self.bias"),
+        ("h = torch.tanh(self.state(h) + self.bias)", "h = h.add_(self.bias)"),
+        ("F.gelu(self.gate(h))", "F.gelu(self.gate(h) + h)"),
+        ("F.gelu(self.gate(h))", "h"),
+        ("F.gelu(self.gate(h))", "F.dropout(self.gate(h), 0.5)"),
+        ("torch.cat(outs, dim=1)", "torch.cat(outs, dim=1) * len(outs)"),
+    ],
+)
+def test_outputs_that_need_their_turn_stay(tmp_path: Path, old: str, new: str) -> None:
+    body = SUNK["decoder"][0]
+    assert old in body
+    assert "sunk_from_loop" not in rewritten(tmp_path, body.replace(old, new))
+
+
 LEFT_ALONE = {
     "a state alone": "h = torch.tanh(self.gate(h))",
     "break": "h = h + self.proj(x[:, t])\n    if t > 3:\n        break",
@@ -241,7 +292,7 @@ LISTS_LEFT_ALONE = {
     "only a view": "outs.append(x[:, t])|torch.stack(outs)",
     "of the batch": "outs.append(x[:, t] - x[:, t].mean())|torch.stack(outs)",
     "ragged": "outs.append(x[:, t, : t + 1].exp())|torch.cat(outs, 1)",
-    "an earlier turn": "y = y + outs[-1] if outs else self.proj(x[:, t])\n    outs.append(y)|torch.stack(outs)",
+    "an earlier turn": "y = y + self.proj(x[:, t])\n    outs.append(y)|torch.stack(outs)",
 }
 
 
