@@ -148,7 +148,8 @@ class Source:
         found: list[cst.BaseExpression | None]
         if isinstance(node, cst.BinaryOperation):
             found = [node.left, node.right]
-            if operation.recorded.name.startswith("__r") and operation.name not in ("rshift",):
+            is_reversed = operation.recorded.name.startswith("__r") and operation.name != "rshift"
+            if is_reversed or self.is_swapped(node, operation):
                 found = found[::-1]
         elif isinstance(node, cst.UnaryOperation):
             found = [node.expression]
@@ -217,6 +218,21 @@ class Source:
         found = self.operands(operation)
         node = found[position] if position < len(found) else None
         return None if node is None else self.repeated(node, operation, at)
+
+    def is_swapped(self, node: cst.BinaryOperation, operation: Operation) -> bool:
+        """Return whether the right operand is the first argument: torch has `2 * x` as `x * 2`."""
+        value, other = operation.value(0), operation.argument(1)
+        if value is None or other is None or other.kind == "value":
+            return False
+        maker = self.graph.maker.get(value)
+        made = None if maker is None else self.place(maker)
+        held = {name for name, one in self.scope(operation).items() if one.value == value}
+        sides = [
+            (isinstance(one, cst.Name) and one.value in held)
+            or (made is not None and made.node is one)
+            for one in (node.left, node.right)
+        ]
+        return sides == [False, True]
 
 
 def is_statement(node: cst.CSTNode) -> bool:

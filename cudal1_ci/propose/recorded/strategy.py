@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.recorded import activations
+from cudal1_ci.propose.recorded import (
+    activations,
+    attention,
+    experts,
+    filters,
+    lookups,
+    loops,
+    pairs,
+    targets,
+    triplets,
+)
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
 from cudal1_ci.propose.recorded.source import Source
@@ -15,7 +25,17 @@ from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
-RULES: tuple[RecordedRule, ...] = (*activations.RULES,)
+RULES: tuple[RecordedRule, ...] = (
+    *loops.RULES,
+    *experts.RULES,
+    *attention.RULES,
+    *activations.RULES,
+    *filters.RULES,
+    *lookups.RULES,
+    *pairs.RULES,
+    *targets.RULES,
+    *triplets.RULES,
+)
 
 
 class RecordedRewrites:

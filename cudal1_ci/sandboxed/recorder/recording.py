@@ -48,9 +48,6 @@ SYNCS = frozenset(
     )
 )
 """Functions whose result the host has to wait for on a GPU."""
-NUM_TIMED = 5
-"""Calls of which the fastest is kept; one that is long is timed once."""
-LONG_US = 1e5
 MOST_LOOKED_AT = 2**20
 """Elements of a tensor whose values are looked at."""
 LITERALS = (int, float, bool, complex, str, type(None), type(...), torch.dtype, torch.device)
@@ -63,7 +60,7 @@ def recorded(
     root: str | None,
     text: Path,
 ) -> Recording:
-    """Call some times: to warm up, to time, and to record.
+    """Call three times: to warm up, to time, and to record.
 
     Args:
         call: The forward call.
@@ -73,21 +70,13 @@ def recorded(
     """
     call()
     synchronize(inputs)
-    total_us = math.inf
-    for _ in range(NUM_TIMED):
-        started_s = time.perf_counter()
-        call()
-        synchronize(inputs)
-        total_us = min(total_us, 1e6 * (time.perf_counter() - started_s))
-        if total_us > LONG_US:
-            break
+    started_s = time.perf_counter()
+    call()
+    synchronize(inputs)
+    total_us = 1e6 * (time.perf_counter() - started_s)
     recorder = Recorder(module, inputs, root, text)
     with recorder:
         output = call()
-    for _ in range(NUM_TIMED - 3 if total_us < LONG_US else 0):
-        with Timer() as timer:
-            call()
-        recorder.take_times(timer.calls)
     return recorder.result(output, total_us)
 
 
@@ -95,29 +84,6 @@ def synchronize(tensors: Sequence[torch.Tensor]) -> None:
     """Wait for the GPU where the call computes on one."""
     if any(one.is_cuda for one in tensors):
         torch.cuda.synchronize()
-
-
-class Timer(TorchFunctionMode):
-    """Time every torch function that is called while it is entered."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[tuple[str, float]] = []
-        """Names, with microseconds."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        started_s = time.perf_counter()
-        result = func(*args, **(kwargs or {}))
-        host_us = 1e6 * (time.perf_counter() - started_s)
-        if isinstance(result, torch.Tensor) or not is_property(func):
-            self.calls.append((name_of(func), host_us))
-        return result
 
 
 class Recorder(TorchFunctionMode):
@@ -227,15 +193,6 @@ class Recorder(TorchFunctionMode):
             self.new_value(one) if writes or id(one) not in self.numbers else self.numbers[id(one)]
             for one in tensors[:MAX_ITEMS]
         )
-
-    def take_times(self, calls: Sequence[tuple[str, float]]) -> None:
-        """Take the times of another call where they are shorter, if it called the same."""
-        known = self.operations
-        if [one.name for one in known] == [name[:512] for name, _ in calls[: len(known)]]:
-            self.operations = [
-                replace(one, host_us=min(one.host_us, host_us))
-                for one, (_, host_us) in zip(known, calls, strict=False)
-            ]
 
     # --- values ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""OpenNMT-style decoders: the rows of the chosen beams by a list of indices and stack."""
+"""A common form, no one source: the rows of the chosen beams by a list of indices and stack."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""digantamisra98/Mish and YOLOv4 ports, Tianxiaomo/pytorch-YOLOv4 models.py: Mish as a module."""
+"""Tianxiaomo/pytorch-YOLOv4 models.py: Mish as a module of tanh and softplus."""
 
 import torch
 import torch.nn as nn

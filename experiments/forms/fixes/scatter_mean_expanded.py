@@ -1,4 +1,4 @@
-"""rusty1s/pytorch_scatter torch_scatter/composite: a mean whose counts are scattered at full width."""
+"""robinniesert/kaggle-champs scatter.py: scatter_mean, its counts scattered at full width."""
 
 import torch
 import torch.nn as nn

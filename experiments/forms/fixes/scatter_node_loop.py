@@ -1,4 +1,4 @@
-"""Message passing written for one node at a time, as in Diego999/pyGAT forks: a mask for each node."""
+"""A common form, no one source: messages summed for one node at a time, by a mask for each."""
 
 import torch
 import torch.nn as nn

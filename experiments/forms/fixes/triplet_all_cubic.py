@@ -1,4 +1,4 @@
-"""CoinCheung/triplet-reid-pytorch batch-all style: all margins of all triplets, then a mask."""
+"""NegatioN/OnlineMiningTripletLoss online_triplet_loss/losses.py: all margins of all triplets, then a mask."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""ritheshkumar95/pytorch-vqvae and k-means code: the nearest code by expanded differences."""
+"""A common form, no one source: the nearest code by expanded differences, as in k-means."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""mistralai/mistral-inference and Lightning-AI/lit-gpt: keys and values repeated by repeat_interleave."""
+"""mistralai/mistral-inference: keys and values repeated by repeat_interleave, then softmax in float32."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""ImageCaptioning.pytorch and beam decoders: each sample is repeated for its beams, then cat."""
+"""A common form, no one source: each sample is repeated for its beams, then cat joins them."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""yanx27/Pointnet_Pointnet2_pytorch and point cloud code: the points of each cloud by its own index."""
+"""A common form, no one source: the points of each cloud by its own index, in a loop."""
 
 import torch
 import torch.nn as nn

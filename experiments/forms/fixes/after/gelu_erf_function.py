@@ -1,4 +1,4 @@
-"""google-research BERT ports, codertimo/BERT-pytorch bert_pytorch/model/utils/gelu.py: erf by hand."""
+"""codertimo/BERT-pytorch bert_pytorch/model/utils/gelu.py: a GELU by hand, here with erf."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""tjddus9597/Proxy-Anchor style losses, MultiSimilarityLoss by Malong: pairs are chosen row by row."""
+"""msight-tech/research-ms-loss ret_benchmark/losses/multi_similarity_loss.py: pairs chosen row by row."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""wuhuikai/DeepGuidedFilter and guided filters: box sums by convolutions with kernels of ones."""
+"""wuhuikai/DeepGuidedFilter: box filters, here as convolutions with kernels of ones."""
 
 import torch
 import torch.nn as nn

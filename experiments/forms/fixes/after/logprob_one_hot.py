@@ -1,4 +1,4 @@
-"""openai/spinningup style policy losses: the log-probability of an action through a one-hot matrix."""
+"""A common form, no one source: the log-probability of an action through a one-hot matrix."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""drawbridge/keras-mmoe and its PyTorch ports: every expert on all inputs, mixed in a Python loop."""
+"""A common form, no one source: every expert on all inputs, mixed in a Python loop."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""dvmazur/mixtral-offloading style decoding: each token runs through its chosen experts by itself."""
+"""A common form, no one source: each token runs through its chosen experts by itself."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""nicolas-chaulet/torch-points3d style pooling: sums of segments by a product with a one-hot matrix."""
+"""A common form, no one source: sums of segments by a product with a one-hot matrix."""
 
 import torch
 import torch.nn as nn

@@ -1,4 +1,4 @@
-"""PaddleDetection ports and WaveNet code: a gated unit with the softplus and swish written out."""
+"""A common form, no one source: a gated unit with the swish written out."""
 
 import torch
 import torch.nn as nn

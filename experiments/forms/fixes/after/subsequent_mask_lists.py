@@ -1,4 +1,4 @@
-"""bentrevett/pytorch-seq2seq style decoders: the mask of later steps from nested Python lists."""
+"""A common form, no one source: the mask of later steps from nested Python lists."""
 
 import torch
 import torch.nn as nn

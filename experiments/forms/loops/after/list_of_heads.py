@@ -1,4 +1,4 @@
-"""FasterDecoding/Medusa medusa/model/medusa_model.py: a ModuleList of small heads on one state."""
+"""A common form, no one source: a ModuleList of small heads on one state."""
 
 import torch
 import torch.nn as nn

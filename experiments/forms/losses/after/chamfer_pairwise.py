@@ -1,4 +1,4 @@
-"""facebookresearch/pytorch3d knn in plain torch (tests/test_knn.py): all pairs by [:, :, None] differences."""
+"""A common form, no one source: distances of all pairs by [:, :, None] differences, then minima."""
 
 import torch
 import torch.nn as nn

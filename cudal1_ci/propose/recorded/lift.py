@@ -1,0 +1,452 @@
+"""Write an expression of a loop's body for all turns at once.
+
+Turns become a dimension: `x[:, t]` is `x` with the turns at dimension 1, `self.proj(x[:, t])` is
+`self.proj(x)`, `tags[t - 1]` is `tags[:-1]`. What is not known to allow that raises Refused.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.bounds import Bounds, split
+from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.lifted import (
+    BINARY,
+    COPIES,
+    INDEX_DTYPES,
+    KEEPS_RANK,
+    OVER_DIM,
+    ROWWISE,
+    UNARY,
+    Lifted,
+    Refused,
+    Swap,
+    aligned,
+    integer,
+    is_basic,
+    is_ellipsis,
+    is_impure,
+    is_none,
+    is_number,
+    is_whole,
+    one_more,
+    within,
+)
+from cudal1_ci.propose.recorded.source import File, Source, bracketed, names_read
+
+
+@dataclass
+class Lift:
+    """Write expressions of one loop for all its turns."""
+
+    file: File
+    source: Source
+    operations: dict[cst.CSTNode, list[Operation]]
+    """By the expression."""
+    changing: set[str]
+    """Names that the loop binds or whose tensors it changes."""
+    bounds: Bounds | None
+    """Of an index that counts."""
+    known: dict[str, Lifted] = field(default_factory=dict)
+    """What names of the loop are for all turns."""
+    lines: list[str] | None = None
+    """What is to be assigned before the expressions."""
+    taken: set[str] = field(default_factory=set)
+    """Names of the function."""
+    dtypes: dict[str, str] = field(default_factory=dict)
+    """Of tensors that names of the loop hold."""
+
+    def __post_init__(self) -> None:
+        self.ranks: dict[cst.CSTNode, tuple[int, str]] = {}
+        graph = self.source.graph
+        for node, found in self.operations.items():
+            out = graph.of(found[0].output)
+            if out is not None:
+                self.ranks[node] = len(out.shape), out.dtype
+            operands = self.source.operands(found[0])
+            for operand, argument in zip(operands, found[0].recorded.args, strict=False):
+                value = graph.of(argument.value)
+                if operand is not None and value is not None:
+                    self.ranks[operand] = len(value.shape), value.dtype
+
+    def code(self, node: cst.CSTNode) -> str:
+        return self.file.code(node)
+
+    def varies(self, node: cst.CSTNode) -> bool:
+        return bool(names_read(node) & self.changing)
+
+    def rank(self, node: cst.CSTNode) -> int:
+        return self.ranks[node][0] if node in self.ranks else 0
+
+    def lift(self, node: cst.BaseExpression) -> Lifted:
+        """Return an expression for all turns."""
+        if not self.varies(node):
+            self.check_pure(node)
+            return Lifted(self.code(node), self.rank(node), None)
+        if isinstance(node, cst.Name):
+            found = self.known.get(node.value)
+            if found is None:
+                raise Refused
+            return found
+        if isinstance(node, cst.Subscript):
+            return self.subscript(node)
+        operation = self.operation(node)
+        if isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation):
+            return self.elementwise(node, self.children(node))
+        if isinstance(node, cst.Call):
+            return self.call(node, operation)
+        if isinstance(node, cst.Attribute) and operation.name in ("mT", "T"):
+            x = self.lift(node.value).first()
+            if x.rank != 2:
+                raise Refused
+            return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
+        raise Refused
+
+    def check_pure(self, node: cst.BaseExpression) -> None:
+        """Refuse what may not be moved."""
+        for one in within(node):
+            if isinstance(one, cst.NamedExpr | cst.Await | cst.Yield | cst.Lambda | cst.BaseComp):
+                raise Refused
+            if isinstance(one, cst.Call):
+                if isinstance(one.func, cst.Name) and one.func.value == "len":
+                    continue
+                made = self.operations.get(one, [])
+                if not made or any(map(is_impure, made)):
+                    raise Refused
+
+    def operation(self, node: cst.BaseExpression) -> Operation:
+        """Return the operation of an expression; they are alike in all turns."""
+        found = self.operations.get(node, [])
+        ranks = {self.source.graph.num_dims(one.output) for one in found}
+        if not found or len(ranks) != 1 or any(is_impure(one) for one in found):
+            raise Refused
+        return found[-1]
+
+    def children(self, node: cst.CSTNode) -> list[cst.BaseExpression]:
+        if isinstance(node, cst.BinaryOperation):
+            return [node.left, node.right]
+        if isinstance(node, cst.UnaryOperation) and not isinstance(node.operator, cst.Not):
+            return [node.expression]
+        if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+            return [node.left, node.comparisons[0].comparator]
+        raise Refused
+
+    def elementwise(
+        self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]
+    ) -> Lifted:
+        operation = self.operation(node)
+        if operation.name == "matmul":
+            return self.matmul(node, operands)
+        if operation.name not in BINARY | UNARY:
+            raise Refused
+        parts = [self.lift(one) for one in operands]
+        dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
+        if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
+            raise Refused  # a tensor without dimensions promotes no other
+        return self.rebuilt(node, operands, aligned(parts))
+
+    def matmul(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
+        parts = [self.lift(one) for one in operands]
+        if any(one.rank < 2 for one in parts):
+            raise Refused
+        return self.rebuilt(node, operands, aligned([one.first() for one in parts]))
+
+    def rebuilt(
+        self, node: cst.CSTNode, old: Sequence[cst.BaseExpression], new: Sequence[Lifted]
+    ) -> Lifted:
+        """Return an expression with other operands."""
+        code = self.swapped(node, dict(zip(old, (one.code for one in new), strict=True)))
+        turning = [one for one in new if one.turns is not None]
+        rank = self.rank(node)
+        if not turning or rank != max(one.rank for one in new):
+            raise Refused
+        return Lifted(code, rank, turning[0].turns, turning[0].is_kept, is_computed=True)
+
+    def swapped(self, node: cst.CSTNode, new: dict[cst.BaseExpression, str]) -> str:
+        by_node: dict[cst.CSTNode, str] = dict(new.items())
+        return self.code(node.visit(Swap(by_node)))  # type: ignore[arg-type]
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def call(self, node: cst.Call, operation: Operation) -> Lifted:
+        operands = self.source.operands(operation)
+        plain = [one.value for one in node.args if one.keyword is None and not one.star]
+        named = [one.value for one in node.args if one.keyword is not None]
+        if any(one.star for one in node.args) or any(self.varies(one) for one in named):
+            raise Refused
+        for one in named:
+            self.check_pure(one)
+        names = {one.name for one in self.operations[node]}
+        is_torch = self.is_torch(node)
+        if not is_torch:  # a submodule
+            if not names <= ROWWISE | UNARY - CASTS or len(plain) != 1 or self.varies(node.func):
+                raise Refused
+            x = self.rows(self.lift(plain[0]))
+            code = self.swapped(node, {plain[0]: x.code})
+            return Lifted(code, x.rank, x.turns, is_computed=True)
+        if len(names) != 1 or not operands:
+            if names == {"einsum"}:
+                return self.einsum(node, plain)
+            raise Refused
+        real = [one for one in operands if one is not None]
+        name = operation.name
+        if name == "einsum":
+            return self.einsum(node, plain)
+        if name == "matmul":
+            return self.matmul(node, real)
+        if name in ROWWISE:
+            if any(self.varies(one) for one in real[1:]):
+                raise Refused
+            for one in real[1:]:
+                self.check_pure(one)
+            x = self.rows(self.lift(real[0]))
+            return Lifted(self.swapped(node, {real[0]: x.code}), x.rank, x.turns, is_computed=True)
+        if name in UNARY and not any(self.varies(one) for one in real[1:]):
+            return self.unary(node, name, real)
+        if name in BINARY:
+            return self.elementwise(node, real)
+        return self.with_dims(node, name, real)
+
+    def is_torch(self, node: cst.Call) -> bool:
+        """Return whether a function of torch or a method of a tensor is called."""
+        function = node.func
+        if not isinstance(function, cst.Attribute):
+            return False
+        root = self.code(function.value)
+        if root in ("torch", "F", "torch.nn.functional", "nn.functional"):
+            return True
+        return function.value in self.ranks
+
+    def rows(self, x: Lifted) -> Lifted:
+        """Return a value whose last dimension is not the turns."""
+        if x.rank < 1:
+            raise Refused
+        return x.first() if x.is_kept or x.turns == x.rank else x
+
+    def unary(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
+        for one in operands[1:]:
+            self.check_pure(one)
+        x = self.lift(operands[0])
+        if name == "clone" and x.is_new:
+            return x
+        code = self.swapped(node, {operands[0]: x.code})
+        is_new = x.is_new if name in COPIES - {"clone"} or name in CASTS else True
+        return replace(x, code=code, is_new=is_new, is_computed=x.is_computed or name not in COPIES)
+
+    def with_dims(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
+        """Return a call whose dimensions are counted from the turns."""
+        x = self.lift(operands[0])
+        rank, given = self.rank(node), operands[1:]
+        for argument in node.args:
+            if argument.keyword is not None and argument.keyword.value == "dim":
+                given = [argument.value]
+        if name == "unsqueeze" and len(given) == 1:
+            dim = integer(given[0])
+            dim = dim + rank if dim < 0 else dim
+            if x.turns == dim and not x.is_kept:
+                return replace(x, rank=rank, is_kept=True)
+        x = x.first()
+        if name in ("view", "reshape"):
+            return self.reshaped(node, x, operands)
+        if name == "t" and x.rank == 2:
+            return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
+        new = {operands[0]: x.code}
+        if name in ("unsqueeze", "squeeze", "transpose", "gather") or name in OVER_DIM:
+            dims = given[:2] if name == "transpose" else given[:1]
+            if not dims:
+                raise Refused
+            for one in dims:
+                dim = integer(one)
+                new[one] = str(dim + 1 if dim >= 0 else dim)
+            if name == "gather":
+                index = self.lift(given[1]).first()
+                if index.turns is None or x.turns is None:
+                    raise Refused
+                new[given[1]] = index.code
+            if x.turns is None or (name in KEEPS_RANK and rank != x.rank):
+                raise Refused
+            is_view = name in ("unsqueeze", "squeeze", "transpose")
+            return Lifted(
+                self.swapped(node, new),
+                rank,
+                0,
+                is_new=not is_view,
+                is_computed=x.is_computed or not is_view,
+            )
+        raise Refused
+
+    def reshaped(self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression]) -> Lifted:
+        function = node.func
+        sizes = operands[1:]
+        is_method = isinstance(function, cst.Attribute) and function.value is operands[0]
+        if not is_method or self.bounds is None or not sizes or len(sizes) != self.rank(node):
+            raise Refused
+        if x.rank < 1 or x.turns is None:
+            raise Refused
+        for one in sizes:
+            if self.varies(one) or isinstance(one, cst.Tuple):
+                raise Refused
+            self.check_pure(one)
+        spelled = [self.code(one) for one in sizes]
+        if spelled == ["-1"]:
+            flat = f"{bracketed(x.code)}.flatten(1)" if x.rank > 1 else x.code
+            return replace(x, code=flat, rank=1, is_new=False)
+        if "-1" in spelled and split(self.bounds.count)[1] < 0:
+            raise Refused  # without a turn, -1 has no meaning
+        listed = ", ".join([self.bounds.count, *spelled])
+        code = f"{bracketed(x.code)}.reshape({listed})"
+        return replace(x, code=code, rank=self.rank(node), is_new=False)
+
+    def einsum(self, node: cst.Call, plain: Sequence[cst.BaseExpression]) -> Lifted:
+        """Return an einsum with a letter for the turns."""
+        if not plain or not isinstance(plain[0], cst.SimpleString):
+            raise Refused
+        equation = str(plain[0].evaluated_value).replace(" ", "")
+        reads, arrow, result = equation.partition("->")
+        if not arrow or "." in equation:
+            raise Refused
+        letter = next(one for one in "t" + string.ascii_letters if one not in equation)
+        new, spelled = {}, []
+        for one, letters in zip(plain[1:], reads.split(","), strict=True):
+            x = self.lift(one)
+            if x.turns is not None:
+                x = x.first() if x.is_kept else x
+                letters = f"{letters[: x.turns]}{letter}{letters[x.turns :]}"
+            new[one] = x.code
+            spelled.append(letters)
+        new[plain[0]] = f'"{",".join(spelled)}->{letter}{result}"'
+        return Lifted(self.swapped(node, new), self.rank(node), 0, is_computed=True)
+
+    # --- subscripts -------------------------------------------------------------------------------
+
+    def subscript(self, node: cst.Subscript) -> Lifted:
+        self.operation(node)  # of a tensor
+        rank, base = self.rank(node), node.value
+        parts = [one.slice for one in node.slice]
+        if self.varies(base):
+            x = self.lift(base).first()
+            if any(self.varies(one) or not is_basic(one) for one in parts):
+                raise Refused
+            return Lifted(f"{bracketed(x.code)}[:, {self.listed(parts)}]", rank, 0, is_new=False)
+        self.check_pure(base)
+        turning = [i for i, one in enumerate(parts) if self.varies(one)]
+        others = [one for i, one in enumerate(parts) if i not in turning]
+        if len(turning) == 1 and all(is_basic(one) for one in others):
+            return self.picked(node, parts, turning[0])
+        return self.gathered(node, parts)
+
+    def picked(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted:
+        """Return a slice of a tensor in place of one position of it, or an index."""
+        rank, base = self.rank(node), self.code(node.value)
+        part = parts[at]
+        is_kept = isinstance(part, cst.Slice)
+        turns = self.position(parts, at, rank, is_kept)
+        source_dim = sum(not is_none(one) for one in parts[:at])
+        if isinstance(part, cst.Slice):
+            index = part.lower
+            if index is None or part.upper is None or part.step is not None:
+                raise Refused
+            if not one_more(self.code(part.upper), self.code(index)):
+                raise Refused
+        else:
+            index = cst.ensure_type(part, cst.Index).value
+        is_plain = not any(isinstance(one, cst.Index) for one in parts[:at])
+        if self.bounds is not None and (offset := self.bounds.offset(index)) is not None:
+            where = (self.code(node.value), source_dim) if is_plain else None
+            written = self.bounds.span(offset, where)
+            listed = [self.spelled(one) for one in parts]
+            listed[at] = written
+            while listed and listed[-1] == ":":
+                listed.pop()
+            code = f"{base}[{', '.join(listed)}]" if listed else base
+            return Lifted(code, rank, turns, is_kept, is_new=False)
+        picks = self.lift(index)
+        if picks.rank or picks.turns != 0 or self.dtype(index) not in INDEX_DTYPES:
+            raise Refused
+        if not all(is_whole(one) for i, one in enumerate(parts) if i != at):
+            raise Refused
+        if is_kept:
+            code = f"{base}.index_select({turns}, {picks.code})"
+        else:
+            code = f"{base}[{', '.join([*[':'] * at, picks.code])}]"
+        return Lifted(code, rank, turns, is_kept, is_computed=True)
+
+    def dtype(self, node: cst.BaseExpression) -> str:
+        if node in self.ranks:
+            return self.ranks[node][1]
+        return self.dtypes.get(node.value, "") if isinstance(node, cst.Name) else ""
+
+    def position(self, parts: list[cst.BaseSlice], at: int, rank: int, is_kept: bool) -> int:
+        """Return which dimension of the result the turns are."""
+        before = parts[:at]
+        if any(is_ellipsis(one) for one in before):
+            after = sum(not is_number(one) for one in parts[at + 1 :])
+            return rank - after - is_kept
+        return sum(not is_number(one) for one in before)
+
+    def gathered(self, node: cst.Subscript, parts: list[cst.BaseSlice]) -> Lifted:
+        """Return a subscript by tensors, one position of the result each."""
+        rank = self.rank(node)
+        found = self.operation(node).argument(1)
+        given = [] if found is None else list(found.items) if found.items else [found]
+        while parts and is_whole(parts[-1]):
+            parts = parts[:-1]
+        if len(given) < len(parts):
+            raise Refused
+        indices: list[tuple[Lifted | str, int]] = []
+        for part, argument in zip(parts, given, strict=False):
+            if not isinstance(part, cst.Index):
+                raise Refused
+            value = self.source.graph.of(argument.value)
+            if value is not None and value.dtype in INDEX_DTYPES:
+                indices.append((self.lift(part.value).first(), len(value.shape)))
+            elif self.bounds is not None and (o := self.bounds.offset(part.value)) is not None:
+                indices.append((self.positions(o, node.value), 0))
+            else:
+                raise Refused
+        most = max((one[1] for one in indices), default=0)
+        if most == 0:
+            raise Refused
+        listed = []
+        for index, dims in indices:
+            if isinstance(index, str):
+                listed.append(self.named(f"{index}[{', '.join([':', *['None'] * most])}]"))
+            elif index.turns is not None and dims != most:
+                raise Refused
+            else:
+                listed.append(index.code)
+        return Lifted(f"{self.code(node.value)}[{', '.join(listed)}]", rank, 0, is_computed=True)
+
+    def positions(self, offset: int, base: cst.BaseExpression) -> str:
+        assert self.bounds is not None
+        return f"torch.arange({self.bounds.limits(offset)}, device={self.code(base)}.device)"
+
+    def named(self, code: str) -> str:
+        """Return a name for code that is assigned before, where there is room for that."""
+        if self.lines is None:
+            return code
+        known = {value: name for name, _, value in (one.partition(" = ") for one in self.lines)}
+        if code not in known:
+            name = self.free_name("positions")
+            self.lines.append(f"{name} = {code}")
+            return name
+        return known[code]
+
+    def free_name(self, wanted: str) -> str:
+        """Return a name that nothing else has."""
+        while wanted in self.taken:
+            wanted += "_"
+        self.taken.add(wanted)
+        return wanted
+
+    def spelled(self, part: cst.BaseSlice) -> str:
+        if isinstance(part, cst.Index):
+            return self.code(part.value)
+        return self.code(part)
+
+    def listed(self, parts: Iterable[cst.BaseSlice]) -> str:
+        return ", ".join(self.spelled(one) for one in parts)

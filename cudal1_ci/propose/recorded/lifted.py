@@ -1,0 +1,174 @@
+"""Hold an expression that is written for all turns of a loop, and read parts of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.bounds import plus
+from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.source import IMPURE, bracketed
+
+COPIES = frozenset(("clone", "detach", "contiguous"))
+UNARY = CASTS.union(
+    COPIES,
+    ("sigmoid", "tanh", "exp", "expm1", "log", "log1p", "log2", "relu", "gelu", "silu", "elu"),
+    ("selu", "softplus", "leaky_relu", "neg", "abs", "sqrt", "rsqrt", "square", "sin", "cos"),
+    ("erf", "sign", "reciprocal", "round", "floor", "ceil", "clamp", "clip", "hardtanh", "relu6"),
+    ("mish", "logsigmoid", "logical_not", "isnan", "isfinite", "invert"),
+)
+BINARY = frozenset(
+    (
+        *("add", "sub", "mul", "div", "pow", "rsub", "rdiv", "rpow", "maximum", "minimum", "fmax"),
+        *("fmin", "where", "lerp", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor"),
+        *("logical_and", "logical_or", "atan2", "remainder", "mod", "floordiv", "floor_divide"),
+        "masked_fill",
+    )
+)
+ROWWISE = frozenset(("linear", "layer_norm", "rms_norm"))
+OVER_DIM = frozenset(
+    (
+        *("sum", "mean", "amax", "amin", "prod", "softmax", "log_softmax", "logsumexp", "argmax"),
+        *("argmin", "cumsum", "cumprod", "norm", "var", "std", "all", "any"),
+    )
+)
+KEEPS_RANK = frozenset(("softmax", "log_softmax", "cumsum", "cumprod"))
+INDEX_DTYPES = ("int64", "int32")
+
+
+class Refused(Exception):
+    """It is not known how to write an expression for all turns."""
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """An expression for all turns."""
+
+    code: str
+    rank: int
+    """Dimensions of one turn's value."""
+    turns: int | None
+    """Dimension of the turns; None if the value is the same in all of them."""
+    is_kept: bool = False
+    """Whether the turns take the place of a dimension of size 1."""
+    is_new: bool = True
+    """Whether it is memory of its own, no view."""
+    is_computed: bool = False
+    """Whether making it takes more than views and copies."""
+
+    def first(self) -> Lifted:
+        """Return it with the turns as first dimension."""
+        if self.turns is None:
+            return self
+        code = bracketed(self.code)
+        if self.is_kept:
+            code, turns = f"{code}.unsqueeze({self.turns + 1})", self.turns
+        else:
+            turns = self.turns
+        if turns:
+            code = f"{code}.transpose(0, 1)" if turns == 1 else f"{code}.movedim({turns}, 0)"
+        return replace(self, code=code, turns=0, is_kept=False)
+
+
+class Swap(cst.CSTTransformer):
+    """Put code in the place of expressions."""
+
+    def __init__(self, new: dict[cst.CSTNode, str]):
+        self.new = new
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self.new
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
+        code = self.new.get(original_node)
+        if code is None:
+            if isinstance(original_node, cst.Arg) and original_node.value in self.new:
+                bare = cst.parse_expression(self.new[original_node.value])
+                return updated_node.with_changes(value=bare)
+            return updated_node
+        node = cst.parse_expression(code)
+        is_open = isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation)
+        return cst.parse_expression(f"({code})") if is_open and not code.isdigit() else node
+
+
+def aligned(parts: Sequence[Lifted]) -> list[Lifted]:
+    """Return operands whose dimensions stand above each other."""
+    rank = max(one.rank for one in parts)
+    turning = [one for one in parts if one.turns is not None]
+    alike = {(one.rank, one.turns, one.is_kept) for one in turning}
+    if len(alike) == 1 and turning[0].rank == rank:
+        turns = turning[0].turns or 0
+        room = 0 if turning[0].is_kept else rank - turns
+        if all(one.turns is not None or one.rank <= room for one in parts):
+            return list(parts)
+    new = []
+    for one in parts:
+        if one.turns is not None:
+            one = one.first()
+            if one.rank < rank:
+                nones = ", ".join([":", *["None"] * (rank - one.rank)])
+                one = replace(one, code=f"{bracketed(one.code)}[{nones}]", rank=rank)
+        new.append(one)
+    return new
+
+
+def within(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
+    """Yield a node and what is in it."""
+    yield node
+    for one in node.children:
+        yield from within(one)
+
+
+def is_impure(operation: Operation) -> bool:
+    """Return whether an operation may not be moved: random, or in place."""
+    name = operation.name
+    return name in IMPURE or name.endswith("_") or name in ("setitem", "bool", "int", "float_")
+
+
+def integer(node: cst.BaseExpression) -> int:
+    """Return a number that is written out."""
+    sign = 1
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        sign, node = -1, node.expression
+    if not isinstance(node, cst.Integer):
+        raise Refused
+    return sign * node.evaluated_value
+
+
+def is_whole(part: cst.BaseSlice) -> bool:
+    """Return whether a part of a subscript is `:`."""
+    return isinstance(part, cst.Slice) and part.lower is part.upper is part.step is None
+
+
+def is_none(part: cst.BaseSlice) -> bool:
+    return (
+        isinstance(part, cst.Index)
+        and isinstance(part.value, cst.Name)
+        and part.value.value == "None"
+    )
+
+
+def is_ellipsis(part: cst.BaseSlice) -> bool:
+    return isinstance(part, cst.Index) and isinstance(part.value, cst.Ellipsis)
+
+
+def is_number(part: cst.BaseSlice) -> bool:
+    return isinstance(part, cst.Index) and not is_none(part) and not is_ellipsis(part)
+
+
+def is_basic(part: cst.BaseSlice) -> bool:
+    """Return whether a part of a subscript makes a view for certain."""
+    if isinstance(part, cst.Slice) or is_none(part) or is_ellipsis(part):
+        return True
+    try:
+        integer(cst.ensure_type(part, cst.Index).value)
+    except Refused:
+        return False
+    return True
+
+
+def one_more(upper: str, lower: str) -> bool:
+    """Return whether one bound is another one plus 1."""
+    return upper.replace(" ", "") == plus(lower, 1).replace(" ", "")

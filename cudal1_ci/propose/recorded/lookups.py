@@ -1,0 +1,327 @@
+"""Take the nearest code, and look it up, without what the result does not depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.algebra import (
+    Term,
+    functional,
+    in_one_block,
+    index_code,
+    joined,
+    one_hot,
+    only_arguments,
+    read_only_by,
+    terms,
+    times_read,
+    without_statement,
+)
+from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
+from cudal1_ci.propose.recorded.source import bracketed
+
+ONLY_INDICES = ("argmin", "argmax", "argsort")
+WITH_INDICES = {"min": 1, "max": 1, "sort": 1, "topk": 2}
+"""Position of `dim` by operations that return values and indices."""
+
+
+def ordered(call: Call, operation: Operation) -> int | None:
+    """Return the dimension along which only the order of the first argument matters; None if its
+    values are used, or there is no such dimension."""
+    graph = call.graph
+    value, rank = operation.value(0), graph.num_dims(operation.value(0))
+    if operation.name in ONLY_INDICES:
+        position = 1
+    elif operation.name in WITH_INDICES and len(operation.recorded.outputs) == 2:
+        if not read_only_by(call, operation.output, ()) or is_kept(call, operation):
+            return None
+        position = WITH_INDICES[operation.name]
+    else:
+        return None
+    given = operation.literal(position, "dim")
+    if given is None and operation.name in ("argsort", "sort", "topk"):
+        given = -1
+    is_dim = isinstance(given, int) and not isinstance(given, bool) and value is not None
+    return given % rank if is_dim and rank > 0 else None  # type: ignore[operator]
+
+
+def is_kept(call: Call, operation: Operation) -> bool:
+    """Return whether the values could be read although no operation reads them: they have a name
+    that is read, or their tuple is not taken apart at once."""
+    place = call.source.place(operation)
+    file = None if place is None else call.source.file(place.file)
+    if place is None or file is None:
+        return True
+    parent = file.parents[place.node]
+    if isinstance(parent, cst.Subscript | cst.Attribute):
+        tail = file.code(parent).removeprefix(file.code(place.node)).replace(" ", "")
+        return tail not in ("[1]", "[-1]", ".indices")
+    if not isinstance(parent, cst.Assign) or len(parent.targets) != 1:
+        return True
+    target = parent.targets[0].target
+    if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
+        return True
+    name = target.elements[0].value
+    if not isinstance(name, cst.Name):
+        return True
+    return times_read(name.value, place.function) > 0
+
+
+def find_nearest(call: Call) -> Iterator[Change]:
+    """Find `argmin(|x|² - 2 x @ e.T + |e|²)` with terms that are the same for all codes."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        dim = ordered(call, operation)
+        value = operation.value(0)
+        made = graph.maker.get(value) if value is not None else None
+        if dim is None or made is None or value is None:
+            continue
+        whole = made
+        base: list[Term] = []
+        if made.name == "addmm" and only_arguments(made, "alpha", "beta"):
+            if made.literal(9, "beta") not in (None, 1):
+                continue
+            added = made.value(0)
+            inner = graph.made_by(added, "add", "sub")
+            if added is None or inner is None:
+                continue
+            value, made = added, inner
+        base = terms(call, value, made)
+        left = [one for one in base if not is_constant_along(call, one.value, value, dim)]
+        place = source.place(made)
+        if place is None or not left or len(left) == len(base):
+            continue
+        if not in_one_block(call, [whole, made]):
+            continue
+        code = None
+        if whole is made and read_only_by(call, value, [operation]):
+            code = as_addmm(call, left, value, made, dim)
+        elif not read_only_by(call, value, [whole]) or not read_only_by(
+            call, whole.output, [operation]
+        ):
+            continue
+        code = code or joined(call, left, made)
+        if code is not None:
+            needs = frozenset(("torch",)) if code.startswith("torch.") else frozenset[str]()
+            yield Change(place.file, {place.node: code}, shown(made, source), needs)
+
+
+def is_constant_along(call: Call, value: int, whole: int, dim: int) -> bool:
+    """Return whether the code makes a term have one element along a dimension of the sum."""
+    graph = call.graph
+    known = graph.of(value)
+    rank = graph.num_dims(whole)
+    if known is None or len(known.shape) != rank or known.shape[dim] != 1:
+        return False
+    maker = graph.maker.get(value)
+    if maker is None:
+        return False
+    if maker.name in ("sum", "mean", "norm", "vector_norm"):
+        position = {"sum": 1, "mean": 1}.get(maker.name, 2)
+        given = graph.dims(maker.literal(position, "dim"), maker.value(0))
+        keeps = maker.literal(position + 1, "keepdim") is True
+        return keeps and given == (dim,)
+    if maker.name == "unsqueeze":
+        given_dim = maker.literal(1, "dim")
+        return isinstance(given_dim, int) and given_dim % rank == dim
+    if maker.name in ("__getitem__", "getitem"):
+        index = maker.argument(1)
+        items = () if index is None else index.items
+        return rank == len(items) and items[dim].text == "None"
+    if maker.name in ("pow", "square") and maker.value(0) is not None:
+        return is_constant_along(call, maker.value(0) or 0, whole, dim)
+    return False
+
+
+def as_addmm(call: Call, left: list[Term], whole: int, at: Operation, dim: int) -> str | None:
+    """Return `addmm(sums, x, y, alpha=-2)` for a product and a term of one row."""
+    graph, source = call.graph, call.source
+    if len(left) != 2 or dim != 1 or graph.num_dims(whole) != 2:
+        return None
+    for product, row in (left, left[::-1]):
+        maker = graph.made_by(product.value, "matmul", "einsum", "t", "transpose")
+        known = graph.of(row.value)
+        if maker is None or row.is_negative or row.factor or known is None:
+            continue
+        if maker.name not in ("matmul", "einsum") or len(known.shape) > 2:
+            continue
+        factors = product_factors(call, maker, at)
+        code = source.expression(row.value, at)
+        if factors is None or code is None:
+            continue
+        x, y, inner = factors
+        number = product.factor or "1"
+        if inner:
+            number = inner if number == "1" else f"{number} * {inner}"
+        sign = "-" if product.is_negative else ""
+        alpha = f", alpha={sign}{number}" if sign or number != "1" else ""
+        return f"torch.addmm({code}, {x}, {y}{alpha})"
+    return None
+
+
+def product_factors(call: Call, maker: Operation, at: Operation) -> tuple[str, str, str] | None:
+    """Return the codes of both matrices of a product, and of a number in the first one."""
+    graph, source = call.graph, call.source
+    if maker.name == "einsum":
+        letters = str(maker.literal(0)).replace(" ", "")
+        sides, _, result = letters.partition("->")
+        parts = sides.split(",")
+        first, second = maker.value(1), maker.value(2)
+        if len(parts) != 2 or not all(len(one) == 2 for one in (*parts, result)):
+            return None
+        a, b = parts
+        if a[0] != result[0] or result[1] not in b or a[1] not in b or a[1] == result[1]:
+            return None
+        is_turned = b[0] == result[1]
+    else:
+        first, second = graph.parts(maker)
+        is_turned = False
+    if graph.num_dims(first) != 2 or graph.num_dims(second) != 2:
+        return None
+    inner = ""
+    scaled = graph.made_by(first, "mul")
+    if scaled is not None and (scaled.value(0) is None) != (scaled.value(1) is None):
+        part = terms(call, first or 0, at)
+        if len(part) == 1 and part[0].factor and not part[0].is_negative:
+            first, inner = part[0].value, part[0].factor
+    x, y = source.expression(first, at), source.expression(second, at)
+    if x is None or y is None:
+        return None
+    return x, f"{bracketed(y)}.t()" if is_turned else y, inner
+
+
+def find_monotonic(call: Call) -> Iterator[Change]:
+    """Find `argmax(softmax(x))`: softmax keeps the order."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        dim = ordered(call, operation)
+        maker = graph.made_by(operation.value(0), "softmax", "log_softmax")
+        if dim is None or maker is None or maker.value(0) is None:
+            continue
+        given = maker.literal(1, "dim")
+        rank = graph.num_dims(maker.value(0))
+        place = source.place(maker)
+        if not isinstance(given, int) or given % rank != dim or place is None:
+            continue
+        if not in_one_block(call, [maker, operation]):
+            continue
+        at = operation
+        node = source.operands(operation)
+        code = source.expression(maker.value(0), at)
+        here = source.place(operation)
+        if node and node[0] is not None and code is not None and here is not None:
+            yield Change(here.file, {node[0]: bracketed(code)}, shown(maker, source))
+
+
+def find_one_hot_product(call: Call) -> Iterator[Change]:
+    """Find `one_hot(index) @ weight`."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        if operation.name != "matmul":
+            continue
+        left, right = graph.parts(operation)
+        hot = one_hot(call, left)
+        place = source.place(operation)
+        known, weight = graph.of(left), graph.of(right)
+        if hot is None or place is None or known is None or weight is None:
+            continue
+        if len(weight.shape) != 2 or hot.dim != len(known.shape) - 1:
+            continue
+        if not in_one_block(call, [operation, *hot.operations]):
+            continue
+        chain = [operation, *hot.operations]
+        made = [one.output for one in hot.operations]
+        if not all(read_only_by(call, one, chain) for one in made):
+            continue
+        index = index_code(call, hot, operation, with_dim=False)
+        table = source.expression(right, operation)
+        if index is None or table is None:
+            continue
+        removed = scattered_lines(call, hot.operations, place.function)
+        if removed is None:
+            continue
+        prefix, modules = functional(call, place.file)
+        code = f"{prefix}.embedding({index}, {table})"
+        yield Change(place.file, {place.node: code, **removed}, shown(operation, source), modules)
+
+
+def scattered_lines(
+    call: Call, operations: tuple[Operation, ...], function: cst.FunctionDef | None
+) -> dict[cst.CSTNode, str] | None:
+    """Return the removal of the lines that fill a one-hot matrix; None if its name is read
+    elsewhere."""
+    removed: dict[cst.CSTNode, str] = {}
+    names: set[str] = set()
+    for one in operations:
+        if one.name not in ("scatter_", "fill_", "zero_"):
+            continue
+        lines = without_statement(call, one)
+        place = call.source.place(one)
+        if place is None:
+            return None
+        if not lines and not isinstance(place.statement, cst.SimpleStatementLine):
+            return None
+        removed |= lines
+        for line in lines:
+            small = cst.ensure_type(line, cst.SimpleStatementLine).body[0]
+            if isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name):
+                names.add(small.targets[0].target.value)
+            elif isinstance(small, cst.Expr):
+                node: cst.CSTNode = small.value
+                while isinstance(node, cst.Call | cst.Attribute):
+                    node = node.func if isinstance(node, cst.Call) else node.value
+                if isinstance(node, cst.Name):
+                    names.add(node.value)
+    # One read in each removed line that changes it, and one by the product or the cast before it.
+    changes = dict.fromkeys(names, 0)
+    for line in removed:
+        small = cst.ensure_type(line, cst.SimpleStatementLine).body[0]
+        for name in names:
+            changes[name] += times_in(small, name)
+    if any(times_read(one, function) > changes[one] + 1 for one in names):
+        return None
+    return removed
+
+
+def times_in(small: cst.BaseSmallStatement, name: str) -> int:
+    """Return how often a line reads a name."""
+    count = 0
+
+    class Collect(cst.CSTVisitor):
+        def visit_AssignTarget(self, node: cst.AssignTarget) -> bool:  # noqa: N802
+            return isinstance(node.target, cst.Attribute | cst.Subscript)
+
+        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
+            nonlocal count
+            count += node.value == name
+
+    small.visit(Collect())
+    return count
+
+
+RULES = (
+    RecordedRule(
+        name="nearest_code",
+        family="algebra",
+        why="the order of distances does not depend on a term that all of them share",
+        precondition="only indices are used",
+        find=find_nearest,
+    ),
+    RecordedRule(
+        name="argmax_of_softmax",
+        family="algebra",
+        why="softmax keeps the order of its inputs",
+        precondition="only indices are used",
+        find=find_monotonic,
+    ),
+    RecordedRule(
+        name="one_hot_lookup",
+        family="algebra",
+        why="a product with a one-hot matrix copies rows",
+        precondition="nothing else reads the one-hot matrix",
+        find=find_one_hot_product,
+    ),
+)

@@ -1,0 +1,134 @@
+"""Take loops over tensors apart: what no turn needs of an earlier one is computed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.batch import Batch, arg_of, joined, reads_of, shown_loop, the_join
+from cudal1_ci.propose.recorded.hoist import Hoist
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
+from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
+from cudal1_ci.propose.recorded.sink import find_sunk
+
+
+def find_joined(call: Call) -> Iterator[Change]:
+    """Find `torch.cat([x[i : i + 1] for i in index])`, and stacks."""
+    for loop in loops_in(call):
+        node = loop.node
+        if not isinstance(node, cst.ListComp | cst.GeneratorExp):
+            continue
+        if node.for_in.ifs or node.for_in.inner_for_in or node.for_in.asynchronous:
+            continue
+        lift = loop.lift()
+        if lift is None:
+            continue
+        try:
+            lifted = lift.lift(node.elt)
+            change = joined_comprehension(loop, node, lifted)
+        except Refused:
+            continue
+        if change is not None:
+            yield change
+
+
+def joined_comprehension(
+    loop: Loop, node: cst.ListComp | cst.GeneratorExp, lifted: Lifted
+) -> Change | None:
+    """Return a change of the only call that reads a comprehension."""
+    file = loop.file
+    join = next(
+        (one for one in file.above(node) if isinstance(one, cst.Call) and arg_of(one) is node),
+        None,
+    )
+    removed: dict[cst.CSTNode, str] = {}
+    if join is None:
+        statement = file.parents[node]
+        line = file.parents.get(statement)
+        if not isinstance(statement, cst.Assign) or not isinstance(line, cst.SimpleStatementLine):
+            return None
+        target = statement.targets[0].target
+        if len(statement.targets) != 1 or not isinstance(target, cst.Name):
+            return None
+        block = file.parents[line]
+        if not isinstance(block, cst.IndentedBlock):
+            return None
+        follower = block.body[list(block.body).index(line) + 1 :][:1]
+        join = the_join(follower[0], target.value) if follower else None
+        if join is None or reads_of(loop.function, target.value) > 1 + lifted.code.count(
+            target.value
+        ) + len([n for n in within(node) if isinstance(n, cst.Name) and n.value == target.value]):
+            return None
+        removed[line] = ""
+    return Change(
+        file=loop.name,
+        new={join: joined(loop.code(join.func), join, lifted), **removed},
+        found=shown_loop(loop),
+        modules=frozenset(("torch",)),
+    )
+
+
+def find_batched(call: Call) -> Iterator[Change]:
+    """Find loops that carry nothing but sums and lists."""
+    for loop in loops_in(call):
+        lift = loop.lift() if isinstance(loop.node, cst.For) else None
+        if lift is None:
+            continue
+        try:
+            yield Batch(loop, lift).change()
+        except Refused:
+            continue
+
+
+def find_hoisted(call: Call) -> Iterator[Change]:
+    """Find recurrences whose turns compute what needs no state."""
+    for loop in loops_in(call):
+        lift = loop.lift() if isinstance(loop.node, cst.For) else None
+        again = loop.lift()
+        if lift is None or again is None or lift.bounds is None:
+            continue
+        try:
+            Batch(loop, again).change()
+            continue  # it has no state
+        except Refused:
+            pass
+        try:
+            yield Hoist(loop, lift, lift.bounds).change()
+        except Refused:
+            continue
+
+
+RULES = (
+    RecordedRule(
+        name="joined_slices",
+        family="loops",
+        why="one indexing runs where the loop launched several operations a turn",
+        precondition="every turn reads only its own position, and the turns are joined",
+        find=find_joined,
+    ),
+    RecordedRule(
+        name="batched_loop",
+        family="loops",
+        why="one batched operation runs where the loop launched one a turn, each on a small slice",
+        precondition="no turn reads what an earlier one made, but for sums, lists and tensors that "
+        "are read after the loop",
+        find=find_batched,
+    ),
+    RecordedRule(
+        name="hoisted_from_loop",
+        family="loops",
+        why="one large operation before the loop runs where each turn launched a small one",
+        precondition="what is moved reads only the turn's own position of what the loop leaves "
+        "alone",
+        find=find_hoisted,
+    ),
+    RecordedRule(
+        name="sunk_from_loop",
+        family="loops",
+        why="one large operation after the loop runs where each turn launched a small one",
+        precondition="no later turn reads what is moved; all states are kept until then",
+        find=find_sunk,
+    ),
+)

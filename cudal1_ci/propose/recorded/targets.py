@@ -1,0 +1,257 @@
+"""Pick what a one-hot matrix selects instead of multiplying with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.algebra import (
+    OneHot,
+    functional,
+    in_one_block,
+    in_place_of,
+    index_code,
+    one_hot,
+    only_arguments,
+    read_only_by,
+    sums_over,
+)
+from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.recorded.lookups import scattered_lines
+from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
+from cudal1_ci.propose.recorded.source import Place, bracketed
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A sum of a one-hot matrix times other values: what it selects."""
+
+    hot: OneHot
+    values: int
+    last: Operation
+    """The operation whose result is replaced: the sum, or the negation of it."""
+    is_negative: bool
+    reduction: str
+    """Of what is selected: `none`, `mean` or `sum`."""
+    operations: tuple[Operation, ...]
+
+
+def selections(call: Call) -> Iterator[Selected]:
+    """Yield sums of products with a one-hot matrix that nothing else reads."""
+    graph = call.graph
+    for operation in graph.operations:
+        dims = sums_over(graph, operation)
+        if dims is None:
+            continue
+        product, flips = without_signs(graph, operation.value(0))
+        maker = graph.made_by(product, "mul")
+        if maker is None:
+            continue
+        for first, second in (graph.parts(maker), graph.parts(maker)[::-1]):
+            weights, is_turned = without_signs(graph, first)
+            values, is_negative = without_signs(graph, second)
+            hot = one_hot(call, weights)
+            known, wide = graph.of(values), graph.of(weights)
+            if hot is None or known is None or wide is None or values is None:
+                continue
+            if known.shape != wide.shape or (dims and dims != (hot.dim,)):
+                continue
+            sign = (flips + is_turned + is_negative) % 2 == 1
+            ends, reduction = reduced(graph, operation, "none" if dims else "sum")
+            last = ends[-1]
+            sign = sign != (last.name == "neg")
+            chain = (operation, maker, *hot.operations)
+            every = [*chain, *negations(graph, operation.value(0)), *negations(graph, first)]
+            every += ends[1:]
+            inner = [one.output for one in every if one is not last]
+            if in_one_block(call, every) and all(read_only_by(call, one, every) for one in inner):
+                yield Selected(hot, values, last, sign, reduction, chain)
+            break
+
+
+def reduced(graph: Graph, operation: Operation, reduction: str) -> tuple[list[Operation], str]:
+    """Return a sum with the mean or the sum over everything and the negation that follow it, as
+    far as a cross-entropy can do them; and the reduction that they are."""
+    ends = [operation]
+    reader = graph.sole_reader(operation.output)
+    is_all = reader is not None and len(reader.recorded.args) == 1 and not reader.recorded.kwargs
+    if reduction == "none" and is_all and reader is not None and reader.name in ("mean", "sum"):
+        following = graph.sole_reader(reader.output)
+        if following is not None and following.name == "neg":
+            return [operation, reader, following], reader.name
+    if reader is not None and reader.name == "neg":
+        ends.append(reader)
+    return ends, reduction
+
+
+def without_signs(graph: Graph, value: int | None) -> tuple[int | None, bool]:
+    """Return a value before negations, and whether they change its sign."""
+    is_negative = False
+    while (maker := graph.made_by(value, "neg")) is not None:
+        value, is_negative = maker.value(0), not is_negative
+    return value, is_negative
+
+
+def negations(graph: Graph, value: int | None) -> Iterator[Operation]:
+    """Yield the negations that a value was made by."""
+    while (maker := graph.made_by(value, "neg")) is not None:
+        yield maker
+        value = maker.value(0)
+
+
+def find_selections(call: Call) -> Iterator[Change]:
+    """Find `-(one_hot * log_softmax(x)).sum(1)`, and other sums that select one element."""
+    source = call.source
+    for one in selections(call):
+        place = source.place(one.last)
+        if place is None:
+            continue
+        removed = scattered_lines(call, one.operations, place.function)
+        if removed is None:
+            continue
+        code, modules = cross_entropy(call, one, place)
+        if code is None:
+            values = source.expression(one.values, one.last)
+            column = index_code(call, one.hot, one.last, with_dim=True)
+            if values is None or column is None:
+                continue
+            dim = one.hot.dim
+            picked = f"{bracketed(values)}.gather({dim}, {column})"
+            picked += f".squeeze({dim})" if one.reduction == "none" else f".{one.reduction}()"
+            code = in_place_of(call, place, f"-{picked}") if one.is_negative else picked
+        yield Change(place.file, {place.node: code, **removed}, shown(one.last, source), modules)
+
+
+def cross_entropy(call: Call, one: Selected, place: Place) -> tuple[str | None, frozenset[str]]:
+    """Return the code of a cross-entropy, if what is selected are negative log-probabilities."""
+    graph = call.graph
+    maker = graph.made_by(one.values, "log_softmax")
+    if not one.is_negative or maker is None or not is_log_softmax(graph, maker, one.hot.dim):
+        return None, frozenset()
+    if maker.literal(1, "dim") != 1 or not in_one_block(call, [maker, one.last]):
+        return None, frozenset()
+    logits = call.source.expression(maker.value(0), one.last)
+    index = index_code(call, one.hot, one.last, with_dim=False)
+    if logits is None or index is None or not read_only_by(call, maker.output, one.operations):
+        return None, frozenset()
+    prefix, modules = functional(call, place.file)
+    how = "" if one.reduction == "mean" else f', reduction="{one.reduction}"'
+    return f"{prefix}.cross_entropy({logits}, {index}{how})", modules
+
+
+def is_log_softmax(graph: Graph, maker: Operation, dim: int) -> bool:
+    """Return whether a log_softmax is over a dimension, without a cast."""
+    given = maker.literal(1, "dim")
+    rank = graph.num_dims(maker.value(0))
+    return (
+        isinstance(given, int)
+        and given % rank == dim
+        and only_arguments(maker, "dim", "_stacklevel")
+    )
+
+
+def find_smoothed(call: Call) -> Iterator[Change]:
+    """Find a cross-entropy with `one_hot * (1 - s) + s / num_classes`."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        dims = sums_over(graph, operation)
+        product, flips = without_signs(graph, operation.value(0))
+        maker = graph.made_by(product, "mul")
+        if dims is None or maker is None:
+            continue
+        for first, second in (graph.parts(maker), graph.parts(maker)[::-1]):
+            soft, is_turned = without_signs(graph, first)
+            log, is_negative = without_signs(graph, second)
+            logs = graph.made_by(log, "log_softmax")
+            ends, reduction = reduced(graph, operation, "none" if dims else "sum")
+            last = ends[-1]
+            sign = ((flips + is_turned + is_negative) % 2 == 1) != (last.name == "neg")
+            found = smoothed(call, soft)
+            place = source.place(last)
+            if logs is None or found is None or place is None or not sign:
+                continue
+            hot, code, inner = found
+            if (
+                logs.literal(1, "dim") != 1
+                or dims not in ((), (1,))
+                or not is_log_softmax(graph, logs, 1)
+            ):
+                continue
+            if not in_one_block(call, [operation, maker, logs, last, *inner]):
+                continue
+            signs = [*negations(graph, operation.value(0)), *negations(graph, first)]
+            inner = (*inner, *signs, *ends[:-1])
+            chain = [operation, maker, *inner]
+            if not all(read_only_by(call, one.output, [*chain, last]) for one in inner):
+                continue
+            if not read_only_by(call, logs.output, chain):
+                continue
+            index = index_code(call, hot, last, with_dim=False)
+            logits = source.expression(logs.value(0), last)
+            removed = scattered_lines(call, hot.operations, place.function)
+            if index is None or logits is None or removed is None:
+                continue
+            prefix, modules = functional(call, place.file)
+            how = "" if reduction == "mean" else f'reduction="{reduction}", '
+            new = f"{prefix}.cross_entropy({logits}, {index}, {how}label_smoothing={code})"
+            yield Change(place.file, {place.node: new, **removed}, shown(last, source), modules)
+            break
+
+
+def smoothed(call: Call, value: int | None) -> tuple[OneHot, str, tuple[Operation, ...]] | None:
+    """Return the one-hot matrix that is smoothed, the code of the smoothing, and the operations."""
+    graph, source = call.graph, call.source
+    total = graph.made_by(value, "add")
+    if total is None or not only_arguments(total):
+        return None
+    rest = total.literal(1, "other")
+    scaled = graph.made_by(total.value(0), "mul")
+    if scaled is None or not isinstance(rest, float):
+        return None
+    kept = scaled.literal(1, "other")
+    hot = one_hot(call, scaled.value(0))
+    known = graph.of(value)
+    if hot is None or known is None or not isinstance(kept, float):
+        return None
+    if abs(1 - kept - rest * known.shape[hot.dim]) > 1e-6:
+        return None
+    nodes = source.operands(scaled), source.operands(total)
+    if not all(nodes) or nodes[0][1] is None or nodes[1][1] is None:
+        return None
+    keep, share = nodes[0][1], nodes[1][1]
+    if not isinstance(keep, cst.BinaryOperation) or not isinstance(keep.operator, cst.Subtract):
+        return None
+    if not isinstance(share, cst.BinaryOperation) or not isinstance(share.operator, cst.Divide):
+        return None
+    file = source.file((source.place(total) or Place("", keep, keep, None)).file)
+    if file is None or file.code(keep.left) not in ("1", "1.0"):
+        return None
+    smoothing = file.code(keep.right)
+    if file.code(share.left) != smoothing or names_number(share.right):
+        return None
+    return hot, smoothing, (total, scaled, *hot.operations)
+
+
+def names_number(node: cst.BaseExpression) -> bool:
+    """Return whether an expression is a number."""
+    return isinstance(node, cst.Integer | cst.Float)
+
+
+RULES = (
+    RecordedRule(
+        name="one_hot_selection",
+        family="algebra",
+        why="a sum of products with a one-hot matrix picks one element of each row",
+        precondition="nothing else reads the one-hot matrix",
+        find=find_selections,
+    ),
+    RecordedRule(
+        name="label_smoothing",
+        family="algebra",
+        why="cross_entropy smooths labels without a matrix of them",
+        precondition="labels are smoothed evenly",
+        find=find_smoothed,
+    ),
+)

@@ -1,0 +1,355 @@
+"""Loops whose turns need less of each other than they seem: found, right, or left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci.propose.recorded import experts, loops
+from tests.unit.propose.recorded.rig import assert_same, proposed
+
+RULES = (*experts.RULES, *loops.RULES)
+START = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+STEPS, BATCH = 6, 3
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(5, 4)
+        self.state = nn.Linear(4, 4, bias=False)
+        self.gate = nn.Linear(4, 4)
+        self.drop = nn.Dropout(0.0)
+        self.table = nn.Parameter(torch.randn(4, 4))
+        self.register_buffer("bias", torch.randn(4))
+
+    def forward(self, x, tags):
+"""
+END = """
+
+def get_inputs():
+    return [torch.randn(BATCH, STEPS, 5), torch.randint(0, 4, (STEPS, BATCH))]
+"""
+SIZES = ((6, 3), (1, 1), (2, 1), (1, 4), (9, 2))
+
+
+def text_of(body: str) -> str:
+    """Return a module whose forward method has these lines."""
+    return START + "".join(f"        {line}\n" for line in body.strip().splitlines()) + END
+
+
+def rewritten(tmp_path: Path, body: str) -> dict[str, str]:
+    return proposed(tmp_path, text_of(body), RULES)
+
+
+def assert_found(tmp_path: Path, body: str, rule: str, *parts: str) -> None:
+    """Assert that a rule finds the lines, and that what it writes is right for other sizes."""
+    found = rewritten(tmp_path, body)
+    assert list(found) == [rule]
+    for part in parts:
+        assert part in found[rule]
+    for steps, batch in SIZES:
+        sized = f"STEPS, BATCH = {steps}, {batch}"
+        given, new = text_of(body), found[rule]
+        assert_same(tmp_path, *(t.replace("STEPS, BATCH = 6, 3", sized) for t in (given, new)))
+
+
+SUMS = {
+    "gathers": (
+        """
+steps, batch = tags.shape
+score = self.bias[tags[0]]
+for i in range(1, steps):
+    score = score + self.table[tags[i - 1], tags[i]] * x[:, i, 0]
+    score = score + x[torch.arange(batch), i, tags[i]]
+return score
+""",
+        ("tags[:-1], tags[1:]", "x[:, 1:steps, 0]"),
+    ),
+    "next tag": (
+        """
+score = self.bias[tags[0]]
+for i in range(tags.size(0) - 1):
+    now, then = tags[i], tags[i + 1]
+    moved = self.table[now.view(-1), then.view(-1)]
+    score = score + moved + x[:, i, 1]
+return score
+""",
+        (".sum(0)",),
+    ),
+    "in place and negative": (
+        """
+total = torch.zeros(x.size(0), 4)
+for t in range(x.size(1)):
+    y = torch.tanh(self.proj(x[:, t]))
+    total -= y * self.bias
+return total
+""",
+        ("total -= (", "self.proj(x)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_turns_are_batched(tmp_path: Path, name: str) -> None:
+    body, parts = SUMS[name]
+    assert_found(tmp_path, body, "batched_loop", *parts)
+    assert "for " not in rewritten(tmp_path, body)["batched_loop"]
+
+
+LISTS = {
+    "stack": "outs.append(F.gelu(self.proj(x[:, t])))|torch.stack(outs, dim=1)",
+    "stack of the last": "outs.append(self.proj(x[:, t, :]).softmax(-1))|torch.stack(outs, -1)",
+    "cat": "outs.append(self.proj(x[:, t]) + self.bias)|torch.cat(outs, dim=-1)",
+    "cat of ones": "outs.append(self.proj(x[:, t : t + 1]).exp())|torch.cat(outs, 1)",
+    "products": "outs.append(x[:, t].t() @ x[:, t] / 3)|torch.stack(outs)",
+    "reduction": "outs.append((x[:, t] * 2).mean(dim=0))|torch.stack(outs, 0)",
+    "broadcast": "outs.append(self.proj(x[:, t])[:, None] * self.table)|torch.stack(outs, 1)",
+    "lower rank": "outs.append(x[:, t, 0] * self.proj(x[:, t]).t())|torch.stack(outs)",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_turns_are_batched(tmp_path: Path, name: str) -> None:
+    turn, join = LISTS[name].split("|")
+    body = f"""
+steps = x.shape[1]
+outs = []
+for t in range(steps):
+    {turn}
+return {join}
+"""
+    assert_found(tmp_path, body, "batched_loop")
+    assert "for t" not in rewritten(tmp_path, body)["batched_loop"]
+
+
+def test_positions_of_a_new_tensor_are_written_at_once(tmp_path: Path) -> None:
+    body = """
+out = torch.zeros(x.size(0), x.size(1), 4)
+for t in range(x.size(1)):
+    out[:, t, :] = torch.sigmoid(self.proj(x[:, t]))
+return out
+"""
+    assert_found(
+        tmp_path, body, "batched_loop", "out[:, : x.size(1)] = torch.sigmoid(self.proj(x))"
+    )
+
+
+JOINED = {
+    "torch.cat([x[:, i : i + 1] for i in tags[:, 0].clamp(max=0)], dim=1)": None,
+    "torch.cat([x[:, i].unsqueeze(1).clone() for i in order], dim=1)": "x[:, order]",
+    "torch.stack([x[:, i].detach().clone() for i in order])": "x[:, order].detach()",
+    "torch.stack([self.proj(x[:, t]) for t in range(x.shape[1])], dim=1)": "self.proj(x)",
+    "torch.cat([x[:, i : i + 1] for i in order], 1)": "x.index_select(1, order)",
+}
+
+
+@pytest.mark.parametrize("code", JOINED)
+def test_joined_slices_are_one_indexing(tmp_path: Path, code: str) -> None:
+    body = f"""
+order = tags[:, 0] % x.size(1)
+return {code}
+"""
+    if JOINED[code] is None:
+        assert rewritten(tmp_path, body) == {}
+        return
+    assert_found(tmp_path, body, "joined_slices", f"return {JOINED[code]}")
+
+
+def test_a_list_that_shadows_its_tensor_is_joined(tmp_path: Path) -> None:
+    body = """
+order = tags[:, 0] % x.size(1)
+past = []
+for one in (x, x * 2):
+    one = [one[:, i].unsqueeze(1) for i in order]
+    past.append(torch.cat(one, dim=1))
+return past[0] + past[1]
+"""
+    assert_found(tmp_path, body, "joined_slices", "past.append(one[:, order])")
+
+
+RECURRENCES = {
+    "gru": (
+        """
+batch, steps, _ = x.shape
+h = torch.zeros(batch, 4, device=x.device)
+states = torch.zeros(batch, steps, 4)
+for t in range(steps):
+    xt = x[:, t, :]
+    z = torch.sigmoid(self.proj(xt) + self.state(h))
+    c = torch.tanh(self.proj(xt) + self.gate(z * h))
+    h = z * c + (1 - z) * h
+    states[:, t, :] = h
+return states
+""",
+        ("self.proj(xt_all)", "torch.addmm(proj_all[t], h, state_weight)", "torch.lerp(h, c, z)"),
+    ),
+    "scan": (
+        """
+h, outs = torch.zeros(x.size(0), 4), [x[:, 0, :4]]
+for t in range(1, x.size(1)):
+    decay = torch.exp(-torch.sigmoid(self.proj(x[:, t])))
+    h = decay * h + self.proj(x[:, t] - x[:, t - 1])
+    outs.append(h)
+return torch.stack(outs, dim=1)
+""",
+        ("self.proj(x[:, 1:] - x[:, :-1])", "decay_all[:, t - 1]"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENCES)
+def test_what_needs_no_state_leaves_a_recurrence(tmp_path: Path, name: str) -> None:
+    body, parts = RECURRENCES[name]
+    assert_found(tmp_path, body, "hoisted_from_loop", *parts)
+
+
+SUNK = {
+    "scan": (
+        """
+h = torch.zeros(x.size(0), 5)
+outs = []
+for t in range(x.size(1)):
+    h = h * 0.5 + x[:, t]
+    y = torch.einsum("bd,bd->b", h, x[:, t, :])
+    outs.append(y)
+y = torch.stack(outs, dim=1)
+return y * 2
+""",
+        ("outs.append(h)", 'y = torch.einsum("tbd,btd->tb", torch.stack(outs), x).transpose(0, 1)'),
+    ),
+    "decoder": (
+        """
+h = torch.zeros(x.size(0), 4)
+outs = []
+for t in range(x.size(1)):
+    h = torch.tanh(self.state(h) + self.bias)
+    outs.append(F.gelu(self.gate(h)))
+return torch.cat(outs, dim=1)
+""",
+        ("outs.append(h)", "F.gelu(self.gate(torch.stack(outs))).transpose(0, 1).flatten(1, 2)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SUNK)
+def test_what_only_feeds_outputs_leaves_a_recurrence(tmp_path: Path, name: str) -> None:
+    body, parts = SUNK[name]
+    assert_found(tmp_path, body, "sunk_from_loop", *parts)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("h = torch.tanh(self.state(h) + self.bias)", "h += self.bias"),
+        ("h = torch.tanh(self.state(h) + self.bias)", "h = h.add_(self.bias)"),
+        ("F.gelu(self.gate(h))", "F.gelu(self.gate(h) + h)"),
+        ("F.gelu(self.gate(h))", "h"),
+        ("F.gelu(self.gate(h))", "F.dropout(self.gate(h), 0.5)"),
+        ("torch.cat(outs, dim=1)", "torch.cat(outs, dim=1) * len(outs)"),
+    ],
+)
+def test_outputs_that_need_their_turn_stay(tmp_path: Path, old: str, new: str) -> None:
+    body = SUNK["decoder"][0]
+    assert old in body
+    assert "sunk_from_loop" not in rewritten(tmp_path, body.replace(old, new))
+
+
+LEFT_ALONE = {
+    "a state alone": "h = torch.tanh(self.gate(h))",
+    "break": "h = h + self.proj(x[:, t])\n    if t > 3:\n        break",
+    "random": "h = h + F.dropout(x[:, t, :4], 0.5)",
+    "in place": "x.mul_(1.5)\n    h = h * self.proj(x[:, t])",
+    "written and read": "x[:, t] = x[:, t - 1] * 2\n    h = h * self.proj(x[:, t])",
+    "another position": "h = h + self.proj(x[:, t - 1])",
+    "index as number": "h = h + t",
+    "read after": "y = self.proj(x[:, t])\n    h = h + y\nh = h * y",
+    "view of the input": "h += x[:, t, :4].item() if t > 9 else 1.0",
+    "unknown function": "h = h + self.proj(x[:, t] * float(x[0, t, 0]))",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_what_turns_need_is_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+h = torch.zeros(x.size(0), 4)
+for t in range(x.size(1)):
+    {LEFT_ALONE[name]}
+return h
+"""
+    found = rewritten(tmp_path, body)
+    assert "batched_loop" not in found
+    if name != "read after":
+        assert found == {}
+
+
+LISTS_LEFT_ALONE = {
+    "the list is read twice": "outs.append(self.proj(x[:, t]))|torch.stack(outs) * len(outs)",
+    "only a view": "outs.append(x[:, t])|torch.stack(outs)",
+    "of the batch": "outs.append(x[:, t] - x[:, t].mean())|torch.stack(outs)",
+    "ragged": "outs.append(x[:, t, : t + 1].exp())|torch.cat(outs, 1)",
+    "an earlier turn": "y = y + self.proj(x[:, t])\n    outs.append(y)|torch.stack(outs)",
+}
+
+
+@pytest.mark.parametrize("name", LISTS_LEFT_ALONE)
+def test_lists_that_are_more_are_left_alone(tmp_path: Path, name: str) -> None:
+    turn, join = LISTS_LEFT_ALONE[name].split("|")
+    body = f"""
+outs, y = [], 0
+outs = []
+for t in range(x.size(1)):
+    {turn}
+return {join}
+"""
+    assert "batched_loop" not in rewritten(tmp_path, body)
+
+
+def test_a_sum_into_a_view_is_left_alone(tmp_path: Path) -> None:
+    body = """
+first = x[:, 0]
+for t in range(x.size(1)):
+    first += x[:, t] * 2
+return first
+"""
+    assert rewritten(tmp_path, body) == {}
+
+
+EXPERTS = """
+tokens = x.reshape(-1, 5)
+weight, chosen = torch.topk(torch.softmax(self.proj(tokens), -1), 2, dim=-1)
+mask = F.one_hot(chosen, num_classes=4).permute(2, 1, 0)
+result = torch.zeros_like(tokens)
+for expert in range(4):
+    slot, token = torch.where(mask[expert])
+    state = F.gelu(tokens[token] * self.bias[expert])
+    result.index_add_(0, token, state * weight[token, slot, None])
+return result
+"""
+
+
+def test_only_chosen_experts_are_visited(tmp_path: Path) -> None:
+    assert_found(tmp_path, EXPERTS, "chosen_experts", "for expert in chosen.unique().tolist():")
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("range(4)", "range(3)"),
+        ("permute(2, 1, 0)", "permute(2, 1, 0)[:, :, :2]"),
+        ("result.index_add_(0, token, ", "result.add_(token.numel() + 1).index_add_(0, token, "),
+        ("return result", "return result + state.sum()"),
+        ("(tokens[token]", "(F.dropout(tokens, 0.5)[token]"),
+    ],
+)
+def test_experts_that_do_more_are_left_alone(tmp_path: Path, old: str, new: str) -> None:
+    assert old in EXPERTS
+    assert "chosen_experts" not in rewritten(tmp_path, EXPERTS.replace(old, new))
+
+
+def test_experts_are_left_alone_in_training(tmp_path: Path) -> None:
+    assert proposed(tmp_path, text_of(EXPERTS), experts.RULES, mode="train") == {}
