@@ -308,31 +308,22 @@ def test_more_operations_than_are_kept_are_cut(case, monkeypatch):
     assert not whole.is_cut and len(whole.operations) == 4
 
 
-def test_a_call_that_was_held_up_does_not_count(case):
+def test_a_target_is_called_three_times_and_the_recorder_is_not_timed(case):
     one = case(
         """
         import time
         calls = []
         def f(x):
             calls.append(1)
-            if len(calls) == 2:
-                time.sleep(0.09)
+            if len(calls) != 2:
+                time.sleep(0.2)
             return x.exp()
         """
     )
-    assert 0 < one.record(torch.ones(2)).total_us < 9e4
-
-
-def test_shorter_times_of_another_call_count_if_it_called_the_same():
-    x = torch.ones(2, 2)
-    kept = recorder.Recorder(None, [x], None, Path("none.py"))
-    with kept:
-        x.exp().sin()
-    host_us = [one.host_us for one in kept.operations]
-    kept.take_times([("exp", 0.0), ("cos", 0.0)])
-    assert [one.host_us for one in kept.operations] == host_us
-    kept.take_times([("exp", 0.25), ("sin", 1e9)])
-    assert [one.host_us for one in kept.operations] == [0.25, host_us[1]]
+    found = one.record(torch.ones(2))
+    assert len(one.names["calls"]) == 3
+    assert 0 < found.total_us < 2e5
+    assert found.operations[0].host_us > 0
 
 
 def test_functions_of_other_packages_are_part_of_what_called_them(tmp_path):
