@@ -15,14 +15,25 @@ from cudal1_ci.optimize.preview import LATER, preview
 from cudal1_ci.optimize.target import NOTHING_PROPOSED, optimize_target
 from cudal1_ci.optimize.understanding import understanding_of
 from cudal1_ci.propose.recorded.strategy import RecordedRewrites
-from cudal1_ci.records import Device, Explanation, Operation, Understanding
+from cudal1_ci.records import Device, Entry, Explanation, Operation, Report, Understanding
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.published import to_json
 from cudal1_ci.records.recording import Recording
+from cudal1_ci.render import render
 from cudal1_ci.render.progress import SilentProgress
-from cudal1_ci.render.text import print_explanation
+from cudal1_ci.render.published import published
+from cudal1_ci.render.text import print_explanation, render_text
 from cudal1_ci.render.wording import bytes_text, understanding_text
-from tests.fakes import CPU, FakeProposer, FakeSession, a_problem, a_target, a_workload
+from tests.fakes import (
+    CPU,
+    FakeProposer,
+    FakeSession,
+    a_candidate,
+    a_problem,
+    a_target,
+    a_workload,
+    an_evaluation,
+)
 from tests.unit.propose.recorded.rig import problem_and_recording
 
 H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", software={"torch": "0"})
@@ -187,6 +198,30 @@ def test_an_explanation_is_a_table_and_what_matches():
     buffer = io.StringIO()
     print_explanation(missing, Console(file=buffer, width=110))
     assert "not recorded: it raised" in buffer.getvalue()
+
+
+@pytest.mark.parametrize("best", [0, None])
+def test_reports_show_it_of_what_was_judged(best):
+    evaluation = an_evaluation(a_candidate(a_problem()), speedup=2.0 if best == 0 else 1.0)
+    entry = Entry(
+        target=a_target(),
+        workloads=a_problem().workloads,
+        evaluations=(evaluation,),
+        understanding=UNDERSTANDING,
+        best=best,
+    )
+    report = published(Report(repository="r", device=CPU, entries=(entry,), elapsed_s=1.0))
+    page = render(report, "html")
+    assert "launch-bound, 93.1 us in 12 operations, 1 host sync" in page
+    assert "<code>x.op3()</code>" in page and "x.op4()" not in page
+    if best is not None:
+        for width in (80, 160):
+            said = " ".join(render_text(report, width).split())
+            assert "launch-bound, 93.1 us in 12 operations, 1 host sync" in said
+    bare = msgspec.structs.replace(
+        report, entries=(msgspec.structs.replace(report.entries[0], understanding=None),)
+    )
+    assert "launch-bound" not in render(bare, "html") + render_text(bare)
 
 
 class Recorder(FakeSession):

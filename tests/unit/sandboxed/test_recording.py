@@ -308,6 +308,24 @@ def test_more_operations_than_are_kept_are_cut(case, monkeypatch):
     assert not whole.is_cut and len(whole.operations) == 4
 
 
+def test_a_target_is_called_three_times_and_the_recorder_is_not_timed(case):
+    one = case(
+        """
+        import time
+        calls = []
+        def f(x):
+            calls.append(1)
+            if len(calls) != 2:
+                time.sleep(0.2)
+            return x.exp()
+        """
+    )
+    found = one.record(torch.ones(2))
+    assert len(one.names["calls"]) == 3
+    assert 0 < found.total_us < 2e5
+    assert found.operations[0].host_us > 0
+
+
 def test_functions_of_other_packages_are_part_of_what_called_them(tmp_path):
     """Of a checkout, files below its root are its own, and no others."""
     root = tmp_path / "root"
