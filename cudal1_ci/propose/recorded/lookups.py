@@ -193,29 +193,6 @@ def product_factors(call: Call, maker: Operation, at: Operation) -> tuple[str, s
     return x, f"{bracketed(y)}.t()" if is_turned else y, inner
 
 
-def find_monotonic(call: Call) -> Iterator[Change]:
-    """Find `argmax(softmax(x))`: softmax keeps the order."""
-    graph, source = call.graph, call.source
-    for operation in graph.operations:
-        dim = ordered(call, operation)
-        maker = graph.made_by(operation.value(0), "softmax", "log_softmax")
-        if dim is None or maker is None or maker.value(0) is None:
-            continue
-        given = maker.literal(1, "dim")
-        rank = graph.num_dims(maker.value(0))
-        place = source.place(maker)
-        if not isinstance(given, int) or given % rank != dim or place is None:
-            continue
-        if not in_one_block(call, [maker, operation]):
-            continue
-        at = operation
-        node = source.operands(operation)
-        code = source.expression(maker.value(0), at)
-        here = source.place(operation)
-        if node and node[0] is not None and code is not None and here is not None:
-            yield Change(here.file, {node[0]: bracketed(code)}, shown(maker, source))
-
-
 def find_one_hot_product(call: Call) -> Iterator[Change]:
     """Find `one_hot(index) @ weight`."""
     graph, source = call.graph, call.source
@@ -309,13 +286,6 @@ RULES = (
         why="the order of distances does not depend on a term that all of them share",
         precondition="only indices are used",
         find=find_nearest,
-    ),
-    RecordedRule(
-        name="argmax_of_softmax",
-        family="algebra",
-        why="softmax keeps the order of its inputs",
-        precondition="only indices are used",
-        find=find_monotonic,
     ),
     RecordedRule(
         name="one_hot_lookup",

@@ -101,12 +101,6 @@ FOUND = {
             None,
         ),
     ),
-    "argmax_of_softmax": (
-        ("return torch.argmax(torch.softmax(x, dim=-1), dim=1)", "torch.argmax(x, dim=1)"),
-        ("return F.log_softmax(x, 1).topk(3, dim=-1).indices", "return x.topk(3, dim=-1).indices"),
-        ("return torch.argmax(torch.softmax(x, dim=0), dim=1)", None),
-        ("return x.softmax(1).max(1)", None),
-    ),
     "pair_distances": (
         (
             "return ((x[:, None] - y[None]) ** 2).sum(-1)",
