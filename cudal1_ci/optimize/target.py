@@ -38,6 +38,7 @@ from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
+from cudal1_ci.propose.recorded.strategy import covered_by
 from cudal1_ci.records import (
     Candidate,
     ContractCheck,
@@ -236,6 +237,7 @@ class TargetSearch:
                 self.failed(strategy.name, bug(error))
                 continue
             others = {operators_of(one) for one in found} - {()}
+            others |= {(name,) for one in found for name in covered_by(operators_of(one))}
             for candidate in proposed:
                 if candidate.id not in self.seen and operators_of(candidate) not in others:
                     self.seen.add(candidate.id)

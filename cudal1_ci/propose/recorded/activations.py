@@ -211,7 +211,17 @@ def find_gated(call: Call) -> Iterator[Change]:
 RULES = (
     RecordedRule(
         name="activation",
-        family="fused_operator",
+        covers=frozenset(
+            (
+                "gelu",
+                "silu",
+                "sigmoid",
+                "mish",
+                "softplus",
+                "hardswish",
+            )
+        ),
+        family="operation fusion",
         why="the activation is one pass over the data where its formula is several",
         precondition="the formula gives the numbers of the activation, for NaN too, and all "
         "numbers in it are stated by the code",
@@ -219,7 +229,7 @@ RULES = (
     ),
     RecordedRule(
         name="gated_silu",
-        family="fused_operator",
+        family="operation fusion",
         why="silu is one pass over the data where x * sigmoid(x) is two",
         precondition="both factors are the same tensor",
         find=find_gated,

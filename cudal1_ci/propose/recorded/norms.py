@@ -594,7 +594,14 @@ WHY += "every intermediate to memory"
 RULES = (
     RecordedRule(
         name="norm",
-        family="fused_operator",
+        covers=frozenset(
+            (
+                "layer_norm",
+                "rms_norm",
+                "normalize",
+            )
+        ),
+        family="operation fusion",
         why=WHY,
         precondition="the formula gives the numbers of the normalization, epsilon included; "
         "with weights, x has their dtype or the old lines stay for other ones",

@@ -217,6 +217,7 @@ def matrix_product(
 RULES = (
     RecordedRule(
         name="pair_distances",
+        covers=frozenset(("pairwise_distance",)),
         family="algebra",
         why="distances of all pairs need no tensor of all differences",
         precondition="floating-point rows; small distances of large rows lose digits",

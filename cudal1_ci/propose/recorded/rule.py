@@ -96,6 +96,8 @@ class RecordedRule:
     why: str
     precondition: str
     find: Callable[[Call], Iterable[Change]]
+    covers: frozenset[str] = frozenset()
+    """Rewrites of texts that find less of the same, and are not tried beside it."""
 
 
 def candidate_with(call: Call, found: Sequence[tuple[RecordedRule, Change]]) -> Candidate | None:

@@ -103,6 +103,11 @@ class RecordedRewrites:
         return unique(one for one in made if one is not None)[:n]
 
 
+def covered_by(operators: Sequence[str]) -> frozenset[str]:
+    """Return the rewrites of texts that need not be tried beside recorded ones."""
+    return frozenset(name for rule in RULES if rule.name in operators for name in rule.covers)
+
+
 def unique_changes(rule: RecordedRule, call: Call) -> Iterator[Change]:
     """Yield a rule's changes, the same expression once: a loop or a second call of a function
     runs it again. One that should read otherwise there is left out."""
