@@ -8,7 +8,7 @@ Only the slow half is scanned: as a declared file, or with --traced as a package
 builds the model and calls it once. `verify` judges the known fix in the same run. A case counts if
 the fix is proved faster. It is found if a proposal's low bound is above 1.05 and its estimate
 reaches 70 % of the fix's gain, as logarithms. Source edits and wrappers are counted apart.
-With --propose-only nothing is timed: it lists the candidates that `scan --dry-run` names.
+With --propose-only nothing is timed: it lists the candidates that `explain` names.
 """
 
 from __future__ import annotations
@@ -102,22 +102,22 @@ def scanned(before: Path, *, is_traced: bool, is_timed: bool) -> dict[str, Any]:
             traced = tool(folder, "trace", "--", sys.executable, "-m", "pytest", *tests)
             if traced.returncode:
                 return {"failed": traced.stderr[-300:]}
-        flags = ("--json", "-", "--quiet") if is_timed else ("--dry-run",)
-        said = tool(folder, "scan", ".", "--no-model", "--device", "cpu", *flags)
+        target = "slow_form/form.py" if is_traced else "form.py"
+        verb = ("scan", ".", "--no-model", "--quiet") if is_timed else ("explain", target)
+        said = tool(folder, *verb, "--device", "cpu", "--json", "-")
         if said.returncode or not said.stdout.strip():
             return {"failed": said.stderr[-300:]}
         return judged(json.loads(said.stdout)) if is_timed else foretold(said.stdout)
 
 
 def foretold(said: str) -> dict[str, Any]:
-    """Return the candidates that a dry run names, by kind."""
+    """Return the candidates that `explain` names, by kind; one line is one target."""
     found: dict[str, Any] = {kind: [] for kind in KINDS}
     for line in said.splitlines():
-        if line.startswith("judge "):
-            for one in line.rpartition(": ")[2].split(", "):
-                proposer, _, names = one.partition(":")
-                if proposer == "playbook":
-                    found[kind_of(names.split("+"))].append(names)
+        for proposers in json.loads(line)["proposals"].values():
+            for one in proposers:
+                names = one.partition(":")[2]
+                found[kind_of(names.split("+"))].append(names)
     return found
 
 
