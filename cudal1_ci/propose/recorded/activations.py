@@ -211,16 +211,6 @@ def find_gated(call: Call) -> Iterator[Change]:
 RULES = (
     RecordedRule(
         name="activation",
-        covers=frozenset(
-            (
-                "gelu",
-                "silu",
-                "sigmoid",
-                "mish",
-                "softplus",
-                "hardswish",
-            )
-        ),
         family="operation fusion",
         why="the activation is one pass over the data where its formula is several",
         precondition="the formula gives the numbers of the activation, for NaN too, and all "

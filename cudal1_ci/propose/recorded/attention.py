@@ -1329,12 +1329,7 @@ def is_default(factor: tuple[str, str], q: str, k: str) -> bool:
 RULES = (
     RecordedRule(
         name="attention",
-        covers=frozenset(
-            (
-                "sdpa",
-                "attention_weights",
-            )
-        ),
+        covers=frozenset(("sdpa", "attention_weights")),
         family="operation fusion",
         why="scaled_dot_product_attention keeps the scores of a block of queries in fast memory; "
         "written by hand, all scores are stored and read several times",

@@ -594,13 +594,6 @@ WHY += "every intermediate to memory"
 RULES = (
     RecordedRule(
         name="norm",
-        covers=frozenset(
-            (
-                "layer_norm",
-                "rms_norm",
-                "normalize",
-            )
-        ),
         family="operation fusion",
         why=WHY,
         precondition="the formula gives the numbers of the normalization, epsilon included; "
