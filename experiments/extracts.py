@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_modules
+import recall
 import results_counts
 import sensitivity
 import third_party
@@ -127,6 +128,7 @@ BLOCKS = {
     "Refused": Block("docs/published-kernels.md", CARD, lambda _: refused(assets.path(CARD))),
     "Third party": Block("docs/results.md", "results/third-party.json", third_party.table),
     "GPU modules": Block("docs/results.md", "results/gpu-modules.json", gpu_modules.table),
+    "Recall": Block("docs/results.md", "results/recall-proposals.json", recall.table),
     "Corpora": Block("docs/results.md", "results/corpora-h200.json", corpora),
     "Sensitivity": Block(
         "docs/results.md",

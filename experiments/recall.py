@@ -32,6 +32,8 @@ LOW = 1.05
 SHARE = 0.7
 KINDS = ("source", "wrapper")
 NAMES_OF_WRAPPERS = frozenset(one.name for one in WRAPPERS)
+LAYOUTS = frozenset(("channels_last",))
+"""Rewrites that change no formula: a table of found fixes leaves them out."""
 INPUTS = ("get_inputs", "get_init_inputs")
 TEST = """
 import torch
@@ -166,6 +168,23 @@ def counted(rows: list[dict[str, Any]]) -> list[str]:
         some = [row for row in rows if row["case"].startswith(group) and row.get("counts", True)]
         hits = (f"{kind} {sum(row['found'][kind] for row in some)}" for kind in KINDS)
         lines.append(f"{group or 'all'}: {', '.join(hits)} of {len(some)}")
+    return lines
+
+
+def table(raw: dict[str, Any]) -> list[str]:
+    """Return a row of Markdown for each set: cases, and those with a source edit before and now."""
+    lines = ["| set | cases | before | with recorded calls |", "|---|---|---|---|"]
+    for name, runs in raw["sets"].items():
+        before, now = (
+            {one["case"]: bool(set(one.get("source", ())) - LAYOUTS) for one in runs[when]["rows"]}
+            for when in ("before", "now")
+        )
+        folders = sorted({case.partition("/")[0] for case in now if "/" in case}) or [""]
+        for folder in folders:
+            cases = [case for case in now if case.startswith(folder)]
+            counts = (sum(found.get(one, False) for one in cases) for found in (before, now))
+            said = " | ".join(map(str, (len(cases), *counts)))
+            lines.append(f"| {name}{'/' if folder else ''}{folder} | {said} |")
     return lines
 
 
