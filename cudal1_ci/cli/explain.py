@@ -27,10 +27,10 @@ from cudal1_ci.cli.outputs import refuse_unwritable, write_lines
 from cudal1_ci.cli.scan_options import plan_of
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, DiscoveryError
-from cudal1_ci.optimize.strategies import default_strategies
+from cudal1_ci.optimize.strategies import default_strategies, not_covered, proposed_by
 from cudal1_ci.optimize.understanding import understanding_of
-from cudal1_ci.propose import RecordingStrategy, Strategy
-from cudal1_ci.records import Explanation, Problem, Target, Workload
+from cudal1_ci.propose import Strategy
+from cudal1_ci.records import Candidate, Explanation, Problem, Target, Workload
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.render.text import print_explanation
 from cudal1_ci.verification import Session
@@ -42,6 +42,7 @@ Examples:
   cudal1-ci explain task.py                     a file that defines Model and get_inputs()
   cudal1-ci explain src/model.py --json -       all targets of a file, one object a line
 """
+MOST_PROPOSED = 100
 TREE = (*KEYS.items(), ("seed", "trial.seed"))
 
 
@@ -202,7 +203,7 @@ def explanation(
         workload=workload,
         device=device,
         reason=found if isinstance(found, str) else None,
-        proposals={one.name: proposed(one, problem, recording) for one in strategies},
+        proposals=proposals_of(strategies, problem, recording),
     )
     if recording is None:
         return said
@@ -210,11 +211,15 @@ def explanation(
     return msgspec.structs.replace(said, understanding=understanding)
 
 
-def proposed(strategy: Strategy, problem: Problem, recording: Recording | None) -> tuple[str, ...]:
-    """Return what a strategy would try first."""
-    most = 100
-    if isinstance(strategy, RecordingStrategy) and recording is not None:
-        candidates = strategy.propose_recorded(problem, recording, (), most)
-    else:
-        candidates = strategy.propose(problem, (), most)
-    return tuple(one.proposer for one in candidates)
+def proposals_of(
+    strategies: Sequence[Strategy], problem: Problem, recording: Recording | None
+) -> dict[str, tuple[str, ...]]:
+    """Return what each strategy would try first, as `scan` hears them."""
+    found: dict[str, tuple[str, ...]] = {}
+    before: list[Candidate] = []
+    for strategy in strategies:
+        candidates = proposed_by(strategy, problem, recording, (), MOST_PROPOSED)
+        heard = not_covered(candidates, before)
+        before += heard
+        found[strategy.name] = tuple(one.proposer for one in heard)
+    return found

@@ -30,15 +30,14 @@ from cudal1_ci.optimize.llm_loop import (
     known_profile,
     optimize,
 )
+from cudal1_ci.optimize.strategies import not_covered, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import RecordingStrategy, Strategy
-from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
-from cudal1_ci.propose.recorded.strategy import covered_by
 from cudal1_ci.records import (
     Candidate,
     ContractCheck,
@@ -71,8 +70,6 @@ NEGLIGIBLE = (
 )
 NEGLIGIBLE_HINT = "to look at it all the same, set review.min-share = 0"
 KERNEL_HINT = "give a model, which writes kernels: --model"
-UNRECORDED = Recording(values=(), frames=(), scopes=(), operations=(), outputs=(), total_us=0.0)
-"""Stands for a call that was not recorded yet."""
 UNDERSTANDING = "understanding"
 """The name under which a failure to say what a recording shows is kept."""
 MODEL = "contrastive"
@@ -149,7 +146,9 @@ class TargetSearch:
         reviewer = context.reviewer
         self.review = Review(reviewer, problem, context.is_over) if reviewer else None
         self.seen: set[str] = set()
-        self.recording: Recording | None = UNRECORDED
+        self.recording: Recording | None = None
+        self.was_asked = False
+        """Whether a recording was asked for."""
         self.understanding: Understanding | None = None
 
     def run(self, hint: str | None) -> tuple[str | None, str | None]:
@@ -224,49 +223,38 @@ class TargetSearch:
             context.keep(self.target, examined)
 
     def next_candidates(self) -> list[Candidate]:
-        """Return what the strategies propose that was not tried in this run yet. Of
-        two strategies with the same edits the first one is heard. One that fails costs what it
-        would have proposed."""
+        """Return what the strategies propose that was not tried in this run yet. Of two with the
+        same edits the first one is heard. One that fails costs what it would have proposed."""
         found: list[Candidate] = []
         for strategy in self.strategies:
             try:
-                proposed = self.proposed_by(strategy)
+                recording = self.recorded() if isinstance(strategy, RecordingStrategy) else None
+                most = self.context.config.num_candidates
+                proposed = proposed_by(strategy, self.problem, recording, self.evaluations, most)
             except CudaL1Error:
                 raise
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
                 self.failed(strategy.name, bug(error))
                 continue
-            others = {operators_of(one) for one in found} - {()}
-            others |= {(name,) for one in found for name in covered_by(operators_of(one))}
-            for candidate in proposed:
-                if candidate.id not in self.seen and operators_of(candidate) not in others:
+            for candidate in not_covered(proposed, found):
+                if candidate.id not in self.seen:
                     self.seen.add(candidate.id)
                     found.append(candidate)
         return found
 
-    def proposed_by(self, strategy: Strategy) -> Sequence[Candidate]:
-        """Return what one strategy proposes."""
-        n = self.context.config.num_candidates
-        if isinstance(strategy, RecordingStrategy) and (recording := self.recorded()) is not None:
-            return strategy.propose_recorded(self.problem, recording, self.evaluations, n)
-        return strategy.propose(self.problem, self.evaluations, n)
-
     def recorded(self) -> Recording | None:
         """Return the operations of one call of the reference under the first workload, recorded
         once; None where that is not possible."""
-        if self.recording is UNRECORDED:
-            self.recording = None
-            if self.target.is_kernel or not self.problem.workloads:
-                return None
+        if not self.was_asked and not self.target.is_kernel and self.problem.workloads:
             found = self.context.session.record(self.problem, self.problem.workloads[0])
-            if not isinstance(found, str):
-                self.recording = found
+            self.recording = None if isinstance(found, str) else found
+        self.was_asked = True
         return self.recording
 
     def understand(self) -> None:
         """Keep what the recorded call showed, if a strategy asked for one."""
         recording = self.recording
-        if recording is None or recording is UNRECORDED:
+        if recording is None:
             return
         device = self.context.session.device()
         try:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from cudal1_ci.propose.recorded.certainty import (
-    functional,
     has_inner_casts,
     is_straight,
     leaf_code,
@@ -135,7 +134,7 @@ def written(
     argument = leaf_code(source, formula, x, operation)
     if argument is None:
         return None
-    name, modules = functional(source, place)
+    name, modules = source.functional(place.file)
     prefix = name
     if code.startswith(("sigmoid", "tanh")):
         prefix, modules = "torch", frozenset(("torch",))
@@ -197,7 +196,7 @@ def find_gated(call: Call) -> Iterator[Change]:
             codes = [leaf_code(source, formula, v, operation) for v in (x, up)]
             if None in codes or not is_straight(source, formula.operations, operation):
                 continue
-            name, modules = functional(source, place)
+            name, modules = source.functional(place.file)
             parts = [f"{name}.silu({codes[0]})", bracketed(codes[1] or "")]
             yield Change(
                 file=place.file,

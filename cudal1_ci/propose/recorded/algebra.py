@@ -262,8 +262,8 @@ def without_statement(call: Call, operation: Operation) -> dict[cst.CSTNode, str
     return {line: ""} if is_alone else {}
 
 
-def times_read(name: str, function: cst.FunctionDef | None) -> int:
-    """Return how often a function reads a name."""
+def times_read(name: str, node: cst.CSTNode) -> int:
+    """Return how often statements read a name."""
     count = 0
 
     class Collect(cst.CSTVisitor):
@@ -282,22 +282,8 @@ def times_read(name: str, function: cst.FunctionDef | None) -> int:
             nonlocal count
             count += node.value == name
 
-    if function is not None:
-        function.body.visit(Collect())
+    node.visit(Collect())
     return count
-
-
-def functional(call: Call, file: str) -> tuple[str, frozenset[str]]:
-    """Return how a file writes `torch.nn.functional`, and the import that this needs."""
-    found = call.source.file(file)
-    text = "" if found is None else found.text
-    for spelling, line in (
-        ("F", "import torch.nn.functional as F"),
-        ("F", "from torch.nn import functional as F"),
-    ):
-        if any(one.strip() == line for one in text.splitlines()):
-            return spelling, frozenset()
-    return "torch.nn.functional", frozenset(("torch",))
 
 
 def joined(call: Call, parts: Sequence[Term], at: Operation) -> str | None:

@@ -24,7 +24,6 @@ BRANCHES = (
 )
 Branch = tuple[cst.CSTNode, bool]
 """A compound statement or expression, and whether its body or its other branch is meant."""
-SIZE_METHODS = frozenset(("size", "dim", "numel"))
 
 
 @dataclass(frozen=True)
@@ -379,17 +378,3 @@ def bare(code: str) -> str:
         for bracket in ")]}":
             code = code.replace(f", {bracket}", bracket).replace(f" {bracket}", bracket)
     return code
-
-
-def function_prefix(module: cst.Module) -> str | None:
-    """Return what stands before the functions of torch.nn.functional in a file."""
-    text = module.code
-    for line, prefix in (
-        ("import torch.nn.functional as F", "F"),
-        ("from torch.nn import functional as F", "F"),
-        ("import torch.nn as nn", "nn.functional"),
-        ("from torch import nn", "nn.functional"),
-    ):
-        if any(one.strip() == line for one in text.splitlines()):
-            return prefix
-    return None

@@ -10,7 +10,8 @@ from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, integer, within
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
-from cudal1_ci.propose.recorded.source import bracketed, names_read
+from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 
@@ -32,7 +33,7 @@ class Batch:
             raise Refused
         self.results = {name for one in body for name in results_of(one)}
         for name in self.results:
-            if sum(name in names_in(one) for one in body) != sum(
+            if sum(name in names_anywhere(one) for one in body) != sum(
                 name in results_of(one) for one in body
             ):
                 raise Refused
@@ -68,7 +69,7 @@ class Batch:
             elif isinstance(target, cst.Tuple) and isinstance(node.value, cst.Tuple):
                 names = [one.value for one in target.elements]
                 values = [one.value for one in node.value.elements]
-                if len(names) != len(values) or stored_names(node) & names_read(node.value):
+                if len(names) != len(values) or stored_names(node) & names_in(node.value):
                     raise Refused
                 for name, value in zip(names, values, strict=True):
                     self.assign(cst.ensure_type(name, cst.Name).value, value)
@@ -80,7 +81,7 @@ class Batch:
             raise Refused
 
     def assign(self, name: str, value: cst.BaseExpression) -> None:
-        if name in self.lift.known or name in names_read(value):
+        if name in self.lift.known or name in names_in(value):
             raise Refused
         lifted = self.lift.lift(value)
         self.stored.add(name)
@@ -145,8 +146,8 @@ class Batch:
             raise Refused
         lines = list(block.body)
         at = lines.index(loop)  # type: ignore[arg-type]
-        before = [one for one in lines[:at] if name in names_in(one)]
-        after = [one for one in lines[at + 1 :] if name in names_in(one)]
+        before = [one for one in lines[:at] if name in names_anywhere(one)]
+        after = [one for one in lines[at + 1 :] if name in names_anywhere(one)]
         if len(before) != 1 or not is_empty_list(before[0], name) or len(after) != 1:
             raise Refused
         if reads_of(self.loop.function, name) != 2:
@@ -236,7 +237,8 @@ def moved(lifted: Lifted, dim: int) -> str:
 # --- statements -----------------------------------------------------------------------------------
 
 
-def names_in(node: cst.CSTNode) -> set[str]:
+def names_anywhere(node: cst.CSTNode) -> set[str]:
+    """Return all names below a node, those of attributes and keywords too."""
     return {one.value for one in within(node) if isinstance(one, cst.Name)}
 
 
@@ -256,7 +258,7 @@ def results_of(node: cst.BaseSmallStatement) -> set[str]:
             first = terms[0][1]
             rest = [one for _, one in terms[1:]]
             is_same = isinstance(first, cst.Name) and first.value == target.value
-            if is_same and rest and not any(target.value in names_read(one) for one in rest):
+            if is_same and rest and not any(target.value in names_in(one) for one in rest):
                 return {target.value}
     return set()
 

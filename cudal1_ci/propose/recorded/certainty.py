@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from cudal1_ci.propose.apply import imports_module
 from cudal1_ci.propose.recorded.formulas import Formula
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.purity import definition_of
-from cudal1_ci.propose.recorded.source import File, Place, Source, names_read
+from cudal1_ci.propose.recorded.source import File, Place, Source
+from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
 CONDITIONS = (
@@ -240,7 +240,7 @@ def is_straight(source: Source, operations: Sequence[Operation], final: Operatio
             return False
         line = file.ranges[node].start.line
         first = line if first is None else min(first, line)
-        read |= names_read(node)
+        read |= names_in(node)
     last = file.ranges[here.node].start.line
     return (
         first is not None and first <= last and not rebound(file, here, read, first, last, around)
@@ -261,7 +261,7 @@ def rebound(
             continue
         target = node.target  # type: ignore[attr-defined]
         above = conditions(file, node)
-        if not above <= around and names_read(target) & read:
+        if not above <= around and names_in(target) & read:
             return True
     return False
 
@@ -348,14 +348,3 @@ def has_inner_casts(source: Source, formula: Formula) -> bool:
         one.name in CASTS and one.value(0) in inner and one.index < last
         for one in source.graph.operations
     )
-
-
-def functional(source: Source, place: Place) -> tuple[str, frozenset[str]]:
-    """Return how a file writes `torch.nn.functional`, and what to import for it."""
-    file = source.file(place.file)
-    for name in ("F", "nnf"):
-        if file is not None and imports_module(file.module, f"torch.nn.functional as {name}"):
-            return name, frozenset()
-    if file is not None and imports_module(file.module, "torch.nn as nn"):
-        return "nn.functional", frozenset()
-    return "torch.nn.functional", frozenset(("torch",))

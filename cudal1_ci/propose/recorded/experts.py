@@ -10,7 +10,8 @@ from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import is_impure, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
-from cudal1_ci.propose.recorded.source import bracketed, names_read
+from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 HARMLESS = frozenset(("index_add_", "bool", "int"))
@@ -105,7 +106,7 @@ def only_adds(loop: Loop, body: list[cst.BaseSmallStatement], token: str) -> boo
             return False
         stored |= stored_names(one)
     result = roots(call.func.value)
-    if loop.is_read_after(stored) or any(names_read(one) & result for one in body[:-1]):
+    if loop.is_read_after(stored) or any(names_in(one) & result for one in body[:-1]):
         return False
     first, end = loop.inside[0].index, loop.inside[-1].index
     between = loop.call.graph.operations[first : end + 1]
@@ -114,7 +115,7 @@ def only_adds(loop: Loop, body: list[cst.BaseSmallStatement], token: str) -> boo
     read: set[str] = set()
     for one in body:  # no turn reads a local of an earlier one
         value = one.value if isinstance(one, cst.Assign | cst.Expr) else None
-        if value is not None and (names_read(value) & stored) - read - roots(loop.target):
+        if value is not None and (names_in(value) & stored) - read - roots(loop.target):
             return False
         read |= stored_names(one)
     return all(

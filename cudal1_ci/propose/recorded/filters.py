@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.algebra import BLOCKS, functional
+from cudal1_ci.propose.recorded.algebra import BLOCKS
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import File, Place, bracketed, names_read
+from cudal1_ci.propose.recorded.source import File, Place, bracketed
+from cudal1_ci.propose.rewrites.terms import names_in
 
 SAME_WEIGHTS = (
     *("view", "reshape", "expand", "repeat", "unsqueeze", "contiguous", "to", "float"),
@@ -69,8 +70,8 @@ def kernel_of(call: Call, weights: int, size: int) -> list[Operation]:
             if place is None or divided is None:
                 return []
             # The divisor is written with the names that the size of the kernel is.
-            read = names_read(divided)
-            return chain if read and read <= names_read(place.node) else []
+            read = names_in(divided)
+            return chain if read and read <= names_in(place.node) else []
         if maker.name == "div":
             if divided is not None or maker.literal(1, "other") != size:
                 return []
@@ -92,7 +93,7 @@ def find_means(call: Call) -> Iterator[Change]:
         x, weights = source.expression(at.value(0), at), source.expression(one.weights, at)
         if place is None or file is None or x is None or weights is None or branches(file, place):
             continue
-        prefix, modules = functional(call, place.file)
+        prefix, modules = call.source.functional(place.file)
         k, groups = bracketed(weights), groups_code(file, place)
         if groups is None:
             continue
@@ -163,7 +164,7 @@ def in_helper(
     if name in file.text:
         return None
     line = next((one for one in function.body.body if one is place.statement), None)
-    if line is None or "rows" in names_read(function.body):
+    if line is None or "rows" in names_in(function.body):
         return None
     new = line.deep_replace(place.node, cst.parse_expression(code))
     lines = [*cst.parse_module(f"rows = {rows}").body, cst.ensure_type(new, type(line))]

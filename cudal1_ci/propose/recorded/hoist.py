@@ -14,7 +14,7 @@ from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
-from cudal1_ci.propose.recorded.source import names_read
+from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 
@@ -42,7 +42,7 @@ class Hoist:
             if not isinstance(one, cst.Assign | cst.AugAssign | cst.Expr) or value is None:
                 raise Refused
             self.expression(value)
-            read |= names_read(value)
+            read |= names_in(value)
             target = one.targets[0].target if isinstance(one, cst.Assign) else None
             if isinstance(target, cst.Name) and target.value not in read:
                 self.remember(target.value, value, body)
@@ -52,7 +52,7 @@ class Hoist:
         for statement in body:
             self.fuse(statement)
         for name, code in self.turned.items():
-            if any(name in names_read(cst.parse_module(line)) for line in self.lines):
+            if any(name in names_in(cst.parse_module(line)) for line in self.lines):
                 self.lines.insert(0, f"{name} = {code}")
         loop = self.loop.node.with_changes(leading_lines=[])
         text = self.loop.code(cst.ensure_type(loop.visit(Swap(self.new)), cst.For))

@@ -36,7 +36,8 @@ from cudal1_ci.propose.recorded.lifted import (
     one_more,
     within,
 )
-from cudal1_ci.propose.recorded.source import File, Source, bracketed, names_read
+from cudal1_ci.propose.recorded.source import File, Source, bracketed
+from cudal1_ci.propose.rewrites.terms import names_in
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Lift:
         return self.file.code(node)
 
     def varies(self, node: cst.CSTNode) -> bool:
-        return bool(names_read(node) & self.changing)
+        return bool(names_in(node) & self.changing)
 
     def rank(self, node: cst.CSTNode) -> int:
         return self.ranks[node][0] if node in self.ranks else 0

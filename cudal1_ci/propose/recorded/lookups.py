@@ -8,7 +8,6 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.algebra import (
     Term,
-    functional,
     in_one_block,
     index_code,
     joined,
@@ -67,7 +66,7 @@ def is_kept(call: Call, operation: Operation) -> bool:
     name = target.elements[0].value
     if not isinstance(name, cst.Name):
         return True
-    return times_read(name.value, place.function) > 0
+    return place.function is not None and times_read(name.value, place.function.body) > 0
 
 
 def find_nearest(call: Call) -> Iterator[Change]:
@@ -220,7 +219,7 @@ def find_one_hot_product(call: Call) -> Iterator[Change]:
         removed = scattered_lines(call, hot.operations, place.function)
         if removed is None:
             continue
-        prefix, modules = functional(call, place.file)
+        prefix, modules = call.source.functional(place.file)
         code = f"{prefix}.embedding({index}, {table})"
         yield Change(place.file, {place.node: code, **removed}, shown(operation, source), modules)
 
@@ -257,26 +256,12 @@ def scattered_lines(
     for line in removed:
         small = cst.ensure_type(line, cst.SimpleStatementLine).body[0]
         for name in names:
-            changes[name] += times_in(small, name)
-    if any(times_read(one, function) > changes[one] + 1 for one in names):
+            changes[name] += times_read(name, small)
+    if function is not None and any(
+        times_read(one, function.body) > changes[one] + 1 for one in names
+    ):
         return None
     return removed
-
-
-def times_in(small: cst.BaseSmallStatement, name: str) -> int:
-    """Return how often a line reads a name."""
-    count = 0
-
-    class Collect(cst.CSTVisitor):
-        def visit_AssignTarget(self, node: cst.AssignTarget) -> bool:  # noqa: N802
-            return isinstance(node.target, cst.Attribute | cst.Subscript)
-
-        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-            nonlocal count
-            count += node.value == name
-
-    small.visit(Collect())
-    return count
 
 
 RULES = (

@@ -19,7 +19,8 @@ from cudal1_ci.propose.recorded.lifted import (
     within,
 )
 from cudal1_ci.propose.recorded.rule import Call
-from cudal1_ci.propose.recorded.source import File, names_read
+from cudal1_ci.propose.recorded.source import File
+from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 FRESH = frozenset(
@@ -85,7 +86,7 @@ class Loop:
         """Return what writes expressions of the body for all turns."""
         over, target = self.over, self.target
         changing = stored_names(self.node) | roots(target)
-        if not isinstance(target, cst.Name) or names_read(over) & changing:
+        if not isinstance(target, cst.Name) or names_in(over) & changing:
             return None
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cudal1_ci.propose.recorded.algebra import (
-    functional,
     in_one_block,
     in_place_of,
     inserted,
@@ -143,7 +142,7 @@ def find_cosine(call: Call) -> Iterator[Change]:
         y = source.expression(pair.columns, operation)
         if x is None or y is None:
             continue
-        prefix, modules = functional(call, place.file)
+        prefix, modules = call.source.functional(place.file)
         one, two = (f"{prefix}.normalize({code}, dim=-1, eps=1e-8)" for code in (x, y))
         code = in_place_of(call, place, f"{one} @ {two}.mT")
         yield Change(place.file, {place.node: code}, shown(operation, source), modules)

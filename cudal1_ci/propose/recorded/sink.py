@@ -10,7 +10,7 @@ from cudal1_ci.propose.recorded.batch import (
     append_of,
     is_empty_list,
     joined,
-    names_in,
+    names_anywhere,
     reads_of,
     shown_loop,
     the_join,
@@ -20,7 +20,7 @@ from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import BINARY, COPIES, UNARY, Lifted, Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change
-from cudal1_ci.propose.recorded.source import names_read
+from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import stored_names
 
 NEW = (BINARY | UNARY) - CASTS - COPIES
@@ -54,7 +54,7 @@ def sunk(loop: Loop, lift: Lift) -> Change:
             rest.pop()
             if not is_bound_by(loop, joins, name) and loop.is_read_after({name}):
                 raise Refused
-            if any(name in names_read(one) for one in (*rest, dropped.value)):
+            if any(name in names_in(one) for one in (*rest, dropped.value)):
                 raise Refused
             output = dropped.value
     state = state_of(loop, rest, output)
@@ -93,7 +93,7 @@ def state_of(loop: Loop, rest: list[cst.BaseSmallStatement], output: cst.BaseExp
         raise Refused
     name, maker = found[0], makers[0]
     made = loop.operations.get(maker.value, [])
-    is_carried = any(name in names_read(one.value) for one in rest if isinstance(one, cst.Assign))
+    is_carried = any(name in names_in(one.value) for one in rest if isinstance(one, cst.Assign))
     if not isinstance(maker.targets[0].target, cst.Name) or not is_carried:
         raise Refused
     if not made or any(one.name not in NEW for one in made):
@@ -114,7 +114,7 @@ def joined_list(loop: Loop, outs: str) -> cst.Call:
         raise Refused
     lines = list(block.body)
     at = lines.index(loop.node)  # type: ignore[arg-type]
-    before = [one for one in lines[:at] if outs in names_in(one)]
+    before = [one for one in lines[:at] if outs in names_anywhere(one)]
     join = the_join(lines[at + 1], outs) if at + 1 < len(lines) else None
     if join is None or len(before) != 1 or not is_empty_list(before[0], outs):
         raise Refused

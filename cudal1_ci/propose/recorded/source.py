@@ -17,6 +17,8 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
 
 from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.rewrites.rewrite import names_of
+from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.target_file import file_text
 from cudal1_ci.records import Program, TextProgram
 from cudal1_ci.records.recording import Argument, Frame, Span
@@ -122,6 +124,16 @@ class Source:
         text = program.source if isinstance(program, TextProgram) else file_text(program, name)
         return None if text is None else parsed_file(text)
 
+    def functional(self, name: str) -> tuple[str, frozenset[str]]:
+        """Return how a file writes `torch.nn.functional`, and the import that this needs."""
+        file = self.file(name)
+        imports = {} if file is None else names_of(file.module, "").imports
+        for dotted, rest in (("torch.nn.functional", ""), ("torch.nn", ".functional")):
+            for spelling, meant in imports.items():
+                if meant == dotted:
+                    return f"{spelling}{rest}", frozenset()
+        return "torch.nn.functional", frozenset(("torch",))
+
     def frame(self, operation: Operation) -> Frame | None:
         number = operation.recorded.frame
         return None if number is None else self.graph.recording.frames[number]
@@ -211,7 +223,7 @@ class Source:
         if file is None or made.recorded.frame != at.recorded.frame:
             return None
         before, after = self.scope(made), self.scope(at)
-        for name in names_read(node):
+        for name in names_in(node):
             if before.get(name) != after.get(name):
                 return None
         return file.code(node)
@@ -255,26 +267,6 @@ class Source:
 def is_statement(node: cst.CSTNode) -> bool:
     """Return whether a node is a statement of a block."""
     return isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)
-
-
-def names_read(node: cst.CSTNode) -> set[str]:
-    """Return the names that an expression reads: not those of attributes and keywords."""
-    found: set[str] = set()
-
-    class Collect(cst.CSTVisitor):
-        def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
-            node.value.visit(self)
-            return False
-
-        def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802
-            node.value.visit(self)
-            return False
-
-        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-            found.add(node.value)
-
-    node.visit(Collect())
-    return found
 
 
 def bracketed(code: str) -> str:

@@ -79,6 +79,14 @@ class RecordedRewrites:
         gained together."""
         if speedups.is_negligible(problem, self.min_share):
             return []
+        gained = {
+            name
+            for one in exemplars_of(evaluations)
+            if one.score > WORTH_COMBINING and len(operators_of(one.candidate)) == 1
+            for name in operators_of(one.candidate)
+        } & {one.name for one in self.rules}
+        if evaluations and len(gained) < 2:
+            return []
         graph = graph_of(recording)
         call = Call(problem, graph, Source(problem.reference, graph))
         found = [
@@ -87,18 +95,11 @@ class RecordedRewrites:
             for change in unique_changes(rule, call)
             if call.is_own(change)
         ]
-        gained = {
-            name
-            for one in exemplars_of(evaluations)
-            if one.score > WORTH_COMBINING and len(operators_of(one.candidate)) == 1
-            for name in operators_of(one.candidate)
-        }
         names = dict.fromkeys(rule.name for rule, _ in found)
-        chosen = [[one] for one in names] if not evaluations else []
-        if len(names) > 1 and not evaluations:
-            chosen.append([*names])
-        if len(gained & {*names}) > 1:
-            chosen.append([one for one in names if one in gained])
+        if evaluations:
+            chosen = [[one for one in names if one in gained]]
+        else:
+            chosen = [*([one] for one in names), *([[*names]] if len(names) > 1 else [])]
         made = (candidate_with(call, [one for one in found if one[0].name in c]) for c in chosen)
         return unique(one for one in made if one is not None)[:n]
 

@@ -9,7 +9,6 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.algebra import (
     OneHot,
-    functional,
     in_one_block,
     in_place_of,
     index_code,
@@ -136,7 +135,7 @@ def cross_entropy(call: Call, one: Selected, place: Place) -> tuple[str | None, 
     index = index_code(call, one.hot, one.last, with_dim=False)
     if logits is None or index is None or not read_only_by(call, maker.output, one.operations):
         return None, frozenset()
-    prefix, modules = functional(call, place.file)
+    prefix, modules = call.source.functional(place.file)
     how = "" if one.reduction == "mean" else f', reduction="{one.reduction}"'
     return f"{prefix}.cross_entropy({logits}, {index}{how})", modules
 
@@ -193,7 +192,7 @@ def find_smoothed(call: Call) -> Iterator[Change]:
             removed = scattered_lines(call, hot.operations, place.function)
             if index is None or logits is None or removed is None:
                 continue
-            prefix, modules = functional(call, place.file)
+            prefix, modules = call.source.functional(place.file)
             how = "" if reduction == "mean" else f'reduction="{reduction}", '
             new = f"{prefix}.cross_entropy({logits}, {index}, {how}label_smoothing={code})"
             yield Change(place.file, {place.node: new, **removed}, shown(last, source), modules)

@@ -9,7 +9,8 @@ import libcst as cst
 from cudal1_ci.propose.recorded.algebra import in_one_block, inserted, read_only_by, terms
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import bracketed, names_read
+from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.rewrites.terms import names_in
 
 NEW_NAMES = ("same", "anchor", "positive")
 ANCHOR_POSITIVE, ANCHOR_NEGATIVE = 2, 1
@@ -140,7 +141,7 @@ def by_pairs(call: Call, product: Operation, loss: int, labels: int) -> Change |
     code = source.expression(loss, product)
     if code is None or here.statement is line or not isinstance(line, cst.SimpleStatementLine):
         return None
-    if names_read(place.function) & {*NEW_NAMES} or not code.isidentifier():
+    if names_in(place.function) & {*NEW_NAMES} or not code.isidentifier():
         return None
     d, given = bracketed(d), bracketed(given)
     pairs = f"{d}[anchor, positive].unsqueeze(1) - {d}[anchor]"

@@ -106,7 +106,7 @@ class RecordedOperation:
     args: Annotated[tuple[Argument, ...], AtMost(MAX_ITEMS)]
     kwargs: Annotated[tuple[Keyword, ...], AtMost(MAX_ITEMS)]
     outputs: Annotated[tuple[Number, ...], AtMost(MAX_ITEMS)]
-    """Values that it made, or wrote anew."""
+    """Values that it made or overwrote."""
     frame: Number | None
     """The innermost frame of the checkout; None where there is none."""
     span: Span | None

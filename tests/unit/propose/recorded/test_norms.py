@@ -137,9 +137,7 @@ def test_t5_norm_is_computed_in_float32(tmp_path: Path) -> None:
         "x = x * torch.rsqrt(variance + self.eps)",
         "return self.weight * x",
     )
-    changed = proposed(tmp_path, text, RULES)
-    for new in changed.values():
-        assert_same_in(tmp_path, text, new, torch.bfloat16, torch.float32)
+    assert proposed(tmp_path, text, RULES) == {}, "rms_norm of x would round in x's own dtype"
 
 
 @pytest.mark.parametrize("groups", ["4", "self.groups"])
