@@ -95,8 +95,7 @@ def missed(tmp_path, *lines: str) -> list[tuple[str, int, str]]:
             "the code does not state `self.half` at line 12, which gelu needs",
         ),
         (
-            ["h = q[:, 0]", "for t in range(q.size(1)):", "    h = torch.tanh(h + q[:, t])"]
-            + ["return h"],
+            ["h = q[:, 0]", "for t in range(4):", "    h = torch.tanh(h + q[:, t])", "return h"],
             "batched_loop",
             2,
             "line 14 carries `h` from one pass to the next",
