@@ -61,6 +61,7 @@ def render_html(document: Report) -> str:
             other_uses_words=EXPLANATION,
             headline=headline(found.changes, len(found.proposals), found.is_search),
             nothing=nothing_text(document),
+            whys=[one for one in document.entries if one.near_misses or one.not_tried],
             axis=ratio_axis(bars),
             num_bars=len(bars),
             several_devices=has_several_devices(document),

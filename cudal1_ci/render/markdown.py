@@ -65,6 +65,7 @@ def _rendered(document: Report, *, has_patches: bool, max_rows: int | None) -> s
         other_uses_words=EXPLANATION,
         headline=headline(found.changes, len(found.proposals), found.is_search),
         nothing=nothing_text(document),
+        whys=[one for one in document.entries if one.near_misses or one.not_tried],
         summary=summary(document),
         model_use=model_text(document),
         opinion_use=opinion_text(document),

@@ -21,6 +21,7 @@ from cudal1_ci.records import (
     Device,
     Entry,
     Evaluation,
+    NotTried,
     Report,
     Workload,
 )
@@ -108,9 +109,19 @@ def _join_entries(entries: Sequence[Entry]) -> Entry:
         contradictions=tuple(dict.fromkeys(c for entry in entries for c in entry.contradictions)),
         reused=tuple(dict.fromkeys(i for e in entries for i in e.reused if i not in afresh)),
         understanding=_only(entry.understanding for entry in entries),
+        near_misses=tuple(dict.fromkeys(one for entry in entries for one in entry.near_misses)),
+        not_tried=_not_tried(entries),
+        warnings=tuple(dict.fromkeys(one for entry in entries for one in entry.warnings)),
         best=_best(evaluations, workloads),
         comparison=joined([e.comparison for e in entries if e.comparison is not None]),
     )
+
+
+def _not_tried(entries: Sequence[Entry]) -> tuple[NotTried, ...]:
+    """Return what no report's machine tried, with the first reason."""
+    tried = {one.candidate.proposer for entry in entries for one in entry.evaluations}
+    found = {one.proposer: one for entry in reversed(entries) for one in reversed(entry.not_tried)}
+    return tuple(one for name, one in reversed(found.items()) if name not in tried)
 
 
 def _only(said: Iterable[T | None]) -> T | None:
