@@ -232,6 +232,40 @@ def find_one_hot_product(call: Call) -> Iterator[Change]:
         yield Change(place.file, {place.node: code, **removed}, shown(operation, source), modules)
 
 
+def find_segment_sums(call: Call) -> Iterator[Change]:
+    """Find `one_hot(index, n).t() @ x`, which adds rows by their index."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        left, right = graph.parts(operation)
+        turned = graph.made_by(left, "t", "T", "mT", "transpose")
+        place = source.place(operation)
+        if operation.name != "matmul" or turned is None or place is None:
+            continue
+        if turned.name == "transpose":
+            swapped = (turned.literal(1, "dim0"), turned.literal(2, "dim1"))
+            if graph.dims(swapped, left) != (0, 1):
+                continue
+        hot = one_hot(call, turned.value(0))
+        if hot is None or hot.operations[-1].name != "one_hot" or hot.dim != 1:
+            continue
+        if graph.num_dims(left) != 2 or graph.num_dims(right) != 2:
+            continue
+        chain = [operation, turned, *hot.operations]
+        made = [one.output for one in chain[1:]]
+        if not in_one_block(call, chain) or not all(read_only_by(call, o, chain) for o in made):
+            continue
+        index, rows = (
+            index_code(call, hot, operation, with_dim=False),
+            source.expression(right, operation),
+        )
+        count = source.argument_code(hot.operations[-1], 1, operation)
+        if index is None or rows is None or count is None:
+            continue
+        x = bracketed(rows)
+        code = f"{x}.new_zeros({count}, {x}.size(1)).index_add_(0, {index}, {rows})"
+        yield Change(place.file, {place.node: code}, shown(operation, source))
+
+
 def scattered_lines(
     call: Call, operations: tuple[Operation, ...], function: cst.FunctionDef | None
 ) -> dict[cst.CSTNode, str] | None:
@@ -287,5 +321,12 @@ RULES = (
         why="a product with a one-hot matrix copies rows",
         precondition="nothing else reads the one-hot matrix",
         find=find_one_hot_product,
+    ),
+    RecordedRule(
+        name="segment_sums",
+        family="algebra",
+        why="a product with a turned one-hot matrix adds rows, and multiplies the rest with zero",
+        precondition="nothing else reads the one-hot matrix",
+        find=find_segment_sums,
     ),
 )
