@@ -19,6 +19,7 @@ from cudal1_ci.propose.recorded import (
     masks,
     norms,
     pairs,
+    tables,
     targets,
     triplets,
 )
@@ -42,6 +43,7 @@ RULES: tuple[RecordedRule, ...] = (
     *foreach.RULES,
     *lookups.RULES,
     *pairs.RULES,
+    *tables.RULES,
     *targets.RULES,
     *triplets.RULES,
 )
