@@ -101,6 +101,9 @@ class Body:
             if isinstance(node.ctx, ast.Store) or is_inside:
                 return
             raise Unfit(f"it reads {node.id}")
+        changed = node.target if isinstance(node, ast.AugAssign) else None
+        if isinstance(changed, ast.Name) and changed.id not in bound:
+            raise Unfit(f"it reads {changed.id}")
         if isinstance(node, ast.For):
             self.read(node.iter, bound)
             inner = {*bound} | names(node.target, ast.Store)
@@ -143,11 +146,24 @@ class Body:
             self.add(node, part_name(node), is_number=False)
             return True
         if held.kind == "module" and isinstance(node, ast.Attribute):
+            if node.attr in self.lists():
+                raise Unfit("a list is no key")
             self.add(node, node.attr, is_number=True)
             return True
         if held.kind == "module" and isinstance(node, ast.Call):
             raise Unfit("it calls a module")
         return False
+
+    def lists(self) -> set[str]:
+        """Return the attributes that are lists somewhere in the file."""
+        return {
+            one.target.attr.value
+            for node in self.file.ranges
+            if isinstance(node, cst.Assign)
+            and isinstance(node.value, cst.List | cst.Dict | cst.Set | cst.ListComp | cst.DictComp)
+            for one in node.targets
+            if isinstance(one.target, cst.Attribute)
+        }
 
     def add(self, node: ast.expr, name: str, *, is_number: bool) -> None:
         code = ast.unparse(node)
@@ -234,8 +250,9 @@ def is_part(node: ast.expr) -> bool:
 def number(node: ast.expr) -> int | None:
     """Return the whole number that an index is."""
     found = node.operand if isinstance(node, ast.UnaryOp) else node
-    is_whole = isinstance(found, ast.Constant) and type(found.value) is int
-    return found.value if is_whole else None  # type: ignore[union-attr,return-value]
+    if isinstance(found, ast.Constant) and type(found.value) is int:
+        return found.value
+    return None
 
 
 def part_name(node: ast.expr) -> str:

@@ -19,6 +19,8 @@ MIN_LAUNCHES, MIN_SHARE = 4, 0.05
 ALIASES = CASTS | VIEWS | {"getitem", "chunk", "split", "unbind", "select", "narrow", "detach"}
 ALIASES |= {"diagonal", "unfold", "broadcast_to", "view_as", "as_strided", "meshgrid", "numpy"}
 ALIASES |= {"broadcast_tensors", "expand", "tensor_split", "data", "ravel", "real", "imag"}
+ALIASES |= {"hsplit", "vsplit", "dsplit", "iter", "positive", "view_as_real", "as_tensor"}
+ALIASES |= {"atleast_1d", "atleast_2d", "atleast_3d", "view_as_complex", "unsafe_chunk"}
 ALIASES |= {"expand_as", "reshape_as", "swapdims", "moveaxis", "t", "H", "mH", "squeeze_"}
 BY_AUTOCAST = {"matmul", "rmatmul", "einsum", "tensordot", "addmm", "baddbmm", "linear", "addmv"}
 BY_AUTOCAST |= {"conv1d", "conv2d", "conv3d", "chain_matmul", "multi_dot", "addbmm", "mv"}
@@ -43,6 +45,7 @@ def find_tables(call: Call) -> Iterator[Change]:
     """Find rotary tables, window indexes and masks that read no tensor of the call."""
     tables = Tables(call)
     covered: set[int] = set()
+    kept_by_decorator = tables.kept_by_decorator()
     found: dict[cst.FunctionDef, list[list[Change]]] = {}
     for number, frame in enumerate(call.graph.recording.frames):
         file = call.source.file(frame.file)
@@ -52,7 +55,8 @@ def find_tables(call: Call) -> Iterator[Change]:
         changes = []
         for run in tables.runs(number, file, function):
             indexes = {one.index for one in run.operations}
-            if indexes <= covered:
+            inner = kept_by_decorator - tables.directly_in(number)
+            if indexes <= covered or indexes <= inner:
                 continue
             try:
                 changes.append(tables.change(run))
@@ -61,9 +65,14 @@ def find_tables(call: Call) -> Iterator[Change]:
             covered |= indexes
         if changes or not tables.operations_below(number) <= covered:
             found.setdefault(function, []).append(changes)
+    taken: dict[tuple[str, str], str] = {}
     for activations in found.values():
         if all(same(first, second) for first, second in pairwise(activations)):
-            yield from activations[0]
+            for one in activations[0]:
+                name = one.definitions.partition("def ")[2].partition("(")[0]
+                known = taken.setdefault((one.file, name), one.definitions)
+                if not name or known == one.definitions:
+                    yield one
 
 
 def same(first: Sequence[Change], second: Sequence[Change]) -> bool:
@@ -84,11 +93,33 @@ class Tables:
         values = self.graph.recording.values
         for one in self.graph.operations:
             read, made = [*values_in(one.recorded)], one.recorded.outputs
-            is_known = all(value in self.constant for value in read)
+            is_known = all(value in self.constant or self.is_base(one, value) for value in read)
             is_kept = one.name not in UNKEPT and one.name not in WITH_STATE - {"setitem"}
             if is_known and is_kept and made and not any(values[v].requires_grad for v in made):
                 self.constant.update(made)
                 self.good.add(one.index)
+
+    def is_base(self, operation: Operation, value: int) -> bool:
+        """Return whether a value is the tensor of `table[0] += 1`, whose view was written just
+        before: the recording gives it a new number."""
+        if operation.name != "setitem" or operation.value(0) != value or operation.index < 2:
+            return False
+        read, written = self.graph.operations[operation.index - 2 : operation.index]
+        return (
+            read.name == "getitem"
+            and read.recorded.span is not None
+            and operation.recorded.span is not None
+            and read.recorded.span.line == operation.recorded.span.line
+            and written.value(0) == read.output
+            and operation.value(2) == written.output
+            and {read.index, written.index} <= self.good
+            and self.shape(read.value(0)) == self.shape(value)
+            and read.argument(1) == operation.argument(1)
+        )
+
+    def shape(self, value: int | None) -> tuple[object, ...]:
+        known = self.graph.of(value)
+        return () if known is None else (known.shape, known.stride, known.dtype)
 
     def operations_below(self, frame: int) -> set[int]:
         """Return the operations of an activation and of those below it."""
@@ -136,6 +167,27 @@ class Tables:
         total = self.graph.recording.total_us
         return len(launches) >= MIN_LAUNCHES or (bool(launches) and spent >= MIN_SHARE * total)
 
+    def directly_in(self, frame: int) -> set[int]:
+        """Return the operations of an activation that are written in its own function."""
+        return {one.index for one in self.graph.operations if one.recorded.frame == frame}
+
+    def kept_by_decorator(self) -> set[int]:
+        """Return the operations of activations that a decorator alone would keep."""
+        kept: set[int] = set()
+        for number, frame in enumerate(self.graph.recording.frames):
+            file = self.call.source.file(frame.file)
+            function = None if file is None else definition_of(file, frame)
+            if file is None or function is None:
+                continue
+            for run in self.runs(number, file, function):
+                try:
+                    change = self.change(run)
+                except Unfit:
+                    continue
+                if function in change.new:
+                    kept |= {one.index for one in run.operations}
+        return kept
+
     def change(self, run: Run) -> Change:
         """Return the change that makes a run's table once for each of its keys."""
         self.check(run)
@@ -153,8 +205,8 @@ class Tables:
         is_text = isinstance(self.call.problem.reference, TextProgram)
         if is_return and is_text and body.is_whole_function():
             code = run.file.code(run.function.with_changes(leading_lines=[]))
-            new = {run.function: decorators(body.is_typed) + code}
-            return Change(name, dict(new), found, modules)
+            new: dict[cst.CSTNode, str] = {run.function: decorators(body.is_typed) + code}
+            return Change(name, new, found, modules)
         first, *rest = run.statements
         return Change(
             file=name,
@@ -178,7 +230,8 @@ class Tables:
                     if keyword.name == "out"
                     for value in flat([keyword.argument])
                 }
-                if not is_pure(one) and family & written:
+                is_inplace = one.literal(99, "inplace") is True
+                if (is_inplace or not is_pure(one)) and family & written:
                     raise Unfit("it is written later")
                 if one.name in ALIASES or family & {*one.recorded.outputs}:
                     family.update(one.recorded.outputs)
