@@ -13,30 +13,28 @@ from collections.abc import Iterator
 import libcst as cst
 
 from cudal1_ci.propose.recorded.attention_match import matched
-from cudal1_ci.propose.recorded.attention_writer import Refused, Writer
+from cudal1_ci.propose.recorded.attention_occurrence import Refused
+from cudal1_ci.propose.recorded.attention_writer import Written, written
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 
 
 def find_attention(call: Call) -> Iterator[Change]:
     """Find softmax(q @ k.T) @ v. Where one call of the same lines has a mask and another has none,
     the change that serves both is kept."""
-    found: dict[cst.CSTNode, list[Writer]] = {}
+    found: dict[cst.CSTNode, list[Written]] = {}
     for operation in call.graph.operations:
         if operation.name != "softmax" or not call.graph.is_last_dim(operation):
             continue
         attention = matched(call, operation)
         if attention is not None:
             try:
-                writer = Writer(call, attention)
-                writer.written = writer.change()
+                one = written(call, attention)
             except Refused:
                 continue
-            found.setdefault(writer.place.node, []).append(writer)
-    for writers in found.values():
-        plain = [one for one in writers if not one.guards]
-        for one in plain or writers:
-            if one.written is not None:
-                yield one.written
+            found.setdefault(one.node, []).append(one)
+    for same in found.values():
+        plain = [one for one in same if not one.is_guarded]
+        yield from (one.change for one in plain or same)
 
 
 RULES = (

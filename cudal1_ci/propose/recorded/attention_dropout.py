@@ -1,0 +1,76 @@
+"""Write the probability of dropout, so that it holds in training too."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.attention_occurrence import Occurrence, Refused, needed
+from cudal1_ci.propose.recorded.attention_text import is_none_test
+from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.rewrites.rewrite import names_of
+
+
+def dropout(one: Occurrence) -> str | None:
+    """Return the probability of dropout; None if there is none."""
+    operation = next((made for made in one.found.after if made.name == "dropout"), None)
+    if operation is None:
+        return None
+    if operation.literal(1, "p") != 0.0 and operation.literal(2, "training") is not False:
+        raise Refused
+    node = needed(one.source.place(operation)).node
+    if not isinstance(node, cst.Call) or operation.recorded.frame != one.final.recorded.frame:
+        raise Refused
+    root = node.func
+    while isinstance(root, cst.Attribute | cst.Subscript):
+        root = root.value
+    scope = one.source.scope(operation)
+    held = scope.get(root.value) if isinstance(root, cst.Name) else None
+    if held is not None and held.kind == "module":
+        return of_module(one, operation, node.func)
+    return of_function(one, operation, node)
+
+
+def of_module(one: Occurrence, operation: Operation, function: cst.BaseExpression) -> str:
+    """Return the probability of a submodule, in training."""
+    code = needed(one.repeated(function, operation, one.final))
+    code += index_in_sequence(one, function)
+    owner = "self" if code.startswith("self.") else code
+    branches = one.inner(one.sites(operation)[-1][1].node)
+    if not branches:
+        return f"{code}.p if {owner}.training else 0.0"
+    if is_none_test(branches[0]) != code:
+        raise Refused
+    return f"{code}.p if {code} is not None and {owner}.training else 0.0"
+
+
+def of_function(one: Occurrence, operation: Operation, node: cst.Call) -> str | None:
+    """Return the probability that `F.dropout` is called with."""
+    named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
+    plain = [a.value for a in node.args if a.keyword is None]
+    given = (
+        named.get("p", plain[1] if len(plain) > 1 else None),
+        named.get("training", plain[2] if len(plain) > 2 else None),
+    )
+    p, training = (
+        needed(one.bound(one.repeated(needed(argument), operation, one.final)))
+        for argument in given
+    )
+    return None if p in ("0", "0.0") else f"{p} if {training} else 0.0"
+
+
+def index_in_sequence(one: Occurrence, function: cst.BaseExpression) -> str:
+    """Return the index of the dropout if a submodule is nn.Sequential(Softmax, Dropout)."""
+    if not isinstance(function, cst.Attribute):
+        return ""
+    names = names_of(one.body.file.module, one.body.class_name())
+    made = names.attributes.get(function.attr.value)
+    kind = None if made is None else names.dotted(made.func)
+    if made is None or kind == "torch.nn.Dropout":
+        return ""
+    kinds = [
+        names.dotted(part.value.func) if isinstance(part.value, cst.Call) else None
+        for part in made.args
+    ]
+    if kind != "torch.nn.Sequential" or kinds != ["torch.nn.Softmax", "torch.nn.Dropout"]:
+        raise Refused
+    return "[1]"
