@@ -18,7 +18,7 @@ from cudal1_ci.propose.recorded.attention_writer import Written, written
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 
 
-def find_attention(call: Call) -> Iterator[Change]:
+def find_attention(call: Call, *, causal: bool = False) -> Iterator[Change]:
     """Find softmax(q @ k.T) @ v. Where one call of the same lines has a mask and another has none,
     the change that serves both is kept."""
     found: dict[cst.CSTNode, list[Written]] = {}
@@ -28,7 +28,7 @@ def find_attention(call: Call) -> Iterator[Change]:
         attention = matched(call, operation)
         if attention is not None:
             try:
-                one = written(call, attention)
+                one = written(call, attention, causal=causal)
             except Refused:
                 continue
             found.setdefault(one.node, []).append(one)
@@ -37,7 +37,22 @@ def find_attention(call: Call) -> Iterator[Change]:
         yield from (one.change for one in plain or same)
 
 
+def find_causal_attention(call: Call) -> Iterator[Change]:
+    """Find attention with a causal mask that the code itself builds."""
+    yield from find_attention(call, causal=True)
+
+
 RULES = (
+    RecordedRule(
+        name="causal_attention",
+        covers=frozenset(("sdpa", "attention_weights")),
+        family="operation fusion",
+        why="scaled_dot_product_attention with is_causal=True reads no mask and leaves out the "
+        "half of the scores that the mask hides",
+        precondition="the mask is the triangle that the code builds, also where it is a buffer "
+        "that a checkpoint could replace",
+        find=find_causal_attention,
+    ),
     RecordedRule(
         name="attention",
         covers=frozenset(("sdpa", "attention_weights")),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from cudal1_ci.propose.recorded.attention_branches import check_stay, guarded, read, uses
+from cudal1_ci.propose.recorded.attention_causal import is_causal
 from cudal1_ci.propose.recorded.attention_code import followed, names_of_code
 from cudal1_ci.propose.recorded.attention_dropout import dropout
 from cudal1_ci.propose.recorded.attention_masks import mask_code
@@ -29,8 +30,9 @@ class Written:
     """Whether the old lines stay, for calls that take another branch."""
 
 
-def written(call: Call, found: Attention) -> Written:
-    """Return the change for an attention."""
+def written(call: Call, found: Attention, *, causal: bool) -> Written:
+    """Return the change for an attention: with its masks as an argument, or, where `causal`, with
+    none where they are known to be a triangle."""
     one = located(call, found)
     masks, statements = read(one)
     one = replace(one, masks=masks, statements=statements, folded=folded(one, masks))
@@ -39,8 +41,11 @@ def written(call: Call, found: Attention) -> Written:
     check_stay(one, names_of_code(q.code, k.code))
     dropped = {site.statement: site for site in (*q.dropped, *k.dropped)}
     others = uses(one, q.code, k.code, dropped)
-    argument, build = mask_code(one, q.code)
-    code = call_code(one, q, k, v, argument) + after
+    if causal and not is_causal(one):
+        raise Refused
+    masks_code, build = ("True", {}) if causal else mask_code(one, q.code)
+    mask = None if masks_code is None else ("is_causal" if causal else "attn_mask", masks_code)
+    code = call_code(one, q, k, v, mask) + after
     own = [*one.statements, *others.checks]
     if others.guards:
         if build:
@@ -59,7 +64,7 @@ def written(call: Call, found: Attention) -> Written:
     return Written(one.place.node, change, bool(others.guards))
 
 
-def call_code(one: Occurrence, q: Operand, k: Operand, v: str, mask: str | None) -> str:
+def call_code(one: Occurrence, q: Operand, k: Operand, v: str, mask: tuple[str, str] | None) -> str:
     """Return the call, in the shape of the old result."""
     before = after = ""
     if one.folded is not None:
@@ -67,8 +72,8 @@ def call_code(one: Occurrence, q: Operand, k: Operand, v: str, mask: str | None)
         after = "" if one.graph.num_dims(one.final.output) == 4 else ".flatten(0, 1)"
     elif one.rank == 3:
         before, after = "[None]", "[0]"
-    named = {
-        "attn_mask": mask,
+    named: dict[str, str | None] = {
+        **dict([mask] if mask is not None else []),
         "dropout_p": dropout(one),
         "scale": scale(one, q.code, k.code, [*q.factors, *k.factors]),
     }
