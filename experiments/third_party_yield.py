@@ -127,9 +127,7 @@ def names(candidates: Sequence[Candidate]) -> list[str]:
     return [one for one in found if one not in LAYOUTS]
 
 
-def hottest(
-    session: Session, target: Target, problem: Problem, recording: Recording
-) -> list[str]:
+def hottest(session: Session, target: Target, problem: Problem, recording: Recording) -> list[str]:
     """Return the expressions that take most of a call, with their shares."""
     known = understanding_of(recording, problem, session.device(), target.path)
     return [
