@@ -41,7 +41,7 @@ def find_factors(call: Call) -> Iterator[Change]:
             is_factor(source, one, node, inner)
             for one, node in ((inner, first.right), (outer, last.right))
         )
-        are_numbers = inner.value(1) is None and outer.value(1) is None
+        are_numbers = signs != ("*", "*") and inner.value(1) is None and outer.value(1) is None
         file = source.file(here.file)
         if signs not in SIGNS or not is_small or are_numbers or file is None:
             continue
@@ -76,7 +76,7 @@ def is_factor(source: Source, one: Operation, node: cst.BaseExpression, inner: O
         return False
     known, product = graph.of(one.value(1)), graph.of(inner.output)
     if known is None:
-        return isinstance(one.literal(1), float)
+        return isinstance(one.literal(1), int | float)
     if product is None or known.dtype != product.dtype or not known.shape:
         return False
     return math.prod(known.shape) * SMALLER <= math.prod(product.shape)

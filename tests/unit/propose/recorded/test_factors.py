@@ -33,6 +33,7 @@ def get_inputs():
 """
 FOUND = {
     "F.normalize(x, dim=1) * (self.gamma + 1) * self.scale": "* ((self.gamma + 1) * self.scale)",
+    "x * 2.0 * self.scale": "x * (2.0 * self.scale)",
     "x * self.gamma / self.scale": "x * (self.gamma / self.scale)",
     "x / self.scale / self.gamma": "x / (self.scale * self.gamma)",
     "x.sign() * (x.abs() + 1.).log()": "x.sign() * x.abs().log1p()",
@@ -42,7 +43,7 @@ FOUND = {
 LEFT = [
     "x * self.wide * self.scale",  # no small factor
     "x / self.gamma * self.scale",  # a division that would become another one
-    "x * 2.0 * 3.0",  # numbers alone
+    "x / 2.0 / 0.5",  # numbers alone: Python refuses to divide by 0, and torch does not
     "x * self.gamma * self.scale.bit_length()",
     "torch.log(2 + x.square())",
     "x.exp() - self.scale",
