@@ -9,6 +9,7 @@ elsewhere) is looked up in the functions that these operations are written in.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import libcst as cst
 
@@ -29,7 +30,8 @@ def find_attention(call: Call, *, causal: bool = False) -> Iterator[Change]:
         if attention is not None:
             try:
                 one = written(call, attention, causal=causal)
-            except Refused:
+            except Refused as refused:
+                call.miss(operation, str(refused))
                 continue
             found.setdefault(one.node, []).append(one)
     for same in found.values():
@@ -38,8 +40,9 @@ def find_attention(call: Call, *, causal: bool = False) -> Iterator[Change]:
 
 
 def find_causal_attention(call: Call) -> Iterator[Change]:
-    """Find attention with a causal mask that the code itself builds."""
-    yield from find_attention(call, causal=True)
+    """Find attention with a causal mask that the code itself builds. What is missing of attention
+    with any mask is said by the other rule."""
+    yield from find_attention(replace(call, misses=[]), causal=True)
 
 
 RULES = (

@@ -11,6 +11,9 @@ import libcst as cst
 from cudal1_ci.propose.recorded.attention_match import Step, beta
 from cudal1_ci.propose.recorded.attention_occurrence import Mask, Occurrence, Refused
 from cudal1_ci.propose.recorded.attention_text import Body, Site, is_none_test
+from cudal1_ci.propose.recorded.near import line_of, where
+
+SCATTERED = "its lines do not follow each other, and a branch reads the weights"
 
 
 @dataclass(frozen=True)
@@ -33,24 +36,26 @@ def read(one: Occurrence) -> tuple[list[Mask], dict[cst.CSTNode, Site]]:
     statements: dict[cst.CSTNode, Site] = {}
     space = one.rank
     if found.product.name == "baddbmm" and beta(found.product) != 0:
-        site = one.own_site(found.product)
+        site = one.own_site(found.product, "the mask is added in a helper")
         step = Step("baddbmm", found.product)
         masks.append(Mask(step, site, one.inner(site.node), space))
     steps = {step.operation.index: step for step in found.steps}
     operations = [*one.chain, *found.extra]
     for operation in operations:
         sites = one.sites(operation)
-        for (helper, inner), (_, outer) in itertools.pairwise(sites):
-            check_helper(helper, inner, outer)
+        for (helper, inner), (caller, outer) in itertools.pairwise(sites):
+            check_helper(helper, inner, caller, outer)
         _, site = sites[-1]
         known = steps.get(operation.index)
         if known is not None and known.kind == "view":
             space = one.graph.num_dims(operation.output)
         if known is not None and known.kind in ("add", "sub", "fill", "keep"):
-            masks.append(Mask(known, one.own_site(operation), one.inner(site.node), space))
+            own = one.own_site(operation, f"the mask {where(operation)} is applied in a helper")
+            masks.append(Mask(known, own, one.inner(site.node), space))
         if site.statement is not one.place.statement:
             if site.target is None:
-                raise Refused
+                fact = f"line {line_of(operation)} does more than give a name to the scores"
+                raise Refused(fact)
             statements[site.statement] = site
     masked = {mask.step.operation.index for mask in masks}
     with_masks = {mask.branches for mask in masks}
@@ -66,24 +71,25 @@ def read(one: Occurrence) -> tuple[list[Mask], dict[cst.CSTNode, Site]]:
             continue
         twin = one.body.twin(site.statement, branches[-1]) if is_single else None
         if twin is None or twin.target is None:
-            raise Refused
+            raise Refused(f"line {line_of(operation)} runs in one branch only")
         statements[twin.statement] = twin
-    for node, taken in (branch for mask in masks for branch in mask.branches):
+    for mask, (node, taken) in [(each, branch) for each in masks for branch in each.branches]:
         if not isinstance(node, cst.If):
-            raise Refused
+            raise Refused(f"the mask {where(mask.step.operation)} is applied in a loop")
         other = node.orelse if taken else node.body
         if other is not None and not one.body.only(other, statements):
-            raise Refused
+            raise Refused(f"the branch at line {one.body.start(node)[0]} does more than mask")
     return masks, statements
 
 
-def check_helper(helper: Body, inner: Site, outer: Site) -> None:
+def check_helper(helper: Body, inner: Site, caller: Body, outer: Site) -> None:
     """Refuse a function that has other effects, or takes another branch in another call."""
     call = outer.node
     if not helper.is_plain() or not isinstance(call, cst.Call):
-        raise Refused
+        raise Refused(f"the helper called at line {caller.start(call)[0]} has other effects")
     if not all(helper.is_decided(branch, call) for branch in helper.branches(inner.node)):
-        raise Refused
+        line = helper.start(inner.node)[0]
+        raise Refused(f"line {line} is in a branch that may not be taken")
 
 
 def check_stay(one: Occurrence, names: Iterable[str]) -> None:
@@ -93,7 +99,7 @@ def check_stay(one: Occurrence, names: Iterable[str]) -> None:
         statement = body.statement(mention)
         is_between = one.first < body.start(statement) < one.last
         if body.is_stored(mention) and is_between and statement not in one.statements:
-            raise Refused
+            raise Refused(f"`{mention.value}` is bound again at line {body.start(mention)[0]}")
 
 
 def uses(one: Occurrence, q: str, k: str, dropped: Iterable[cst.CSTNode]) -> Uses:
@@ -150,7 +156,17 @@ def check_helper_uses(one: Occurrence, frame: int | None) -> None:
             isinstance(call, cst.Call) and helper.is_decided((node, not taken), call)
             for node, taken in helper.branches(mention)
         ):
-            raise Refused
+            raise Refused(read_again(one, helper, mention))
+
+
+def read_again(one: Occurrence, body: Body, mention: cst.Name) -> str:
+    """Return that scores or weights are read by other code, for people."""
+    returned = " (returned to the caller)" if body.is_return(body.statement(mention)) else ""
+    weights = {made.output for made in (one.found.softmax, *one.found.after)}
+    scopes = (one.source.scope(made) for made in one.graph.operations)
+    held = (scope[mention.value] for scope in scopes if mention.value in scope)
+    what = "the softmax output" if any(h.value in weights for h in held) else "the scores"
+    return f"{what}, `{mention.value}`, is read again at line {body.start(mention)[0]}{returned}"
 
 
 def guard_of(one: Occurrence, mention: cst.Name) -> tuple[cst.If, str]:
@@ -160,15 +176,15 @@ def guard_of(one: Occurrence, mention: cst.Name) -> tuple[cst.If, str]:
     branches = one.inner(mention)
     node, taken = branches[-1] if branches else (mention, False)
     if not isinstance(node, cst.If) or node.orelse is not None or not taken:
-        raise Refused
+        raise Refused(read_again(one, body, mention))
     own = [*one.statements, *body.returns()]
     is_beside = node in body.siblings(one.place.statement)
     if not is_beside or any(body.is_inside(line, node) for line in own):
-        raise Refused
+        raise Refused(read_again(one, body, mention))
     name = is_none_test((node, True))
     held = one.source.scope(one.final).get(name) if name is not None else None
     if held is None or held.kind != "literal" or held.text != "None":
-        raise Refused
+        raise Refused(read_again(one, body, mention))
     return node, f"{name} is None"
 
 
@@ -181,16 +197,17 @@ def guarded(
     extra = [node for node, _ in guards]
     gone = [*body.without(own), *extra, line]
     if not all(node in siblings for node in gone):
-        raise Refused
+        raise Refused(SCATTERED)
     numbers = sorted({siblings.index(node) for node in gone})
     lines = [siblings[number] for number in numbers]
     if numbers != [*range(numbers[0], numbers[-1] + 1)] or lines[-1] is not line:
-        raise Refused
+        raise Refused(SCATTERED)
     tests = dict.fromkeys(test for _, test in guards)
     kept = [node for node in lines if node not in extra]
     for mention in (m for test in tests for m in body.mentions(test.partition(" ")[0])):
         if body.is_stored(mention) and any(body.is_inside(mention, node) for node in kept):
-            raise Refused
+            name = mention.value
+            raise Refused(f"`{name}`, which decides whether the weights are read, is bound again")
     new_line = line.deep_replace(one.place.node, cst.parse_expression(code))
     assert isinstance(new_line, cst.CSTNode)
     old: list[cst.CSTNode] = []

@@ -12,6 +12,7 @@ from cudal1_ci.propose.recorded.attention_occurrence import Mask, Occurrence, Re
 from cudal1_ci.propose.recorded.attention_text import bare, is_none_test
 from cudal1_ci.propose.recorded.attention_views import mask_suffix
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.near import line_of, where
 from cudal1_ci.propose.recorded.source import bracketed
 
 MASKED_BELOW = -1e4
@@ -119,17 +120,19 @@ def fill_number(one: Occurrence, step: Step) -> float | None:
 
 def fill_code(one: Occurrence, step: Step, at: Operation) -> str | None:
     """Return the code of what the masked scores are."""
-    number = needed(fill_number(one, step))
-    if not number <= MASKED_BELOW:
-        raise Refused
     operation, position = step.operation, fill_position(step)
+    fact = f"the masked scores {where(operation)} are not low enough to count for nothing"
+    number = needed(fill_number(one, step), fact)
+    if not number <= MASKED_BELOW:
+        raise Refused(fact)
     value = operation.value(position, "value")
     if value is not None:
         return one.source.expression(value, at=at)
     before = (*one.found.extra, *(other.operation for other in one.found.steps))
     is_cast = any(made.name in CASTS and made.index < operation.index for made in before)
     if is_cast and -math.inf < number < LOWEST_HALF:
-        raise Refused  # half-precision scores were cast to hold the number
+        fact = "half-precision scores are cast so that they can hold the number of masked ones"
+        raise Refused(fact)
     if at is operation:
         node = one.argument_node(operation, position, "value")
         return None if node is None else cst.Module([]).code_for_node(node)
@@ -145,7 +148,7 @@ def built_mask(one: Occurrence, q: str) -> tuple[str, dict[cst.CSTNode, str]]:
     for number, mask in enumerate(one.masks):
         site, earlier = mask.site, one.masks[:number]
         if site.statement is one.place.statement or site.target is None:
-            raise Refused
+            raise Refused(f"line {line_of(mask.step.operation)} does more than mask the scores")
         is_set = any({*other.branches} <= {*mask.branches} for other in earlier)
         code = mask_there(one, mask)
         if mask.step.kind in ADDED:
@@ -160,9 +163,10 @@ def built_mask(one: Occurrence, q: str) -> tuple[str, dict[cst.CSTNode, str]]:
         lines = [new[site.statement]] if site.statement in new else []
         new[site.statement] = "\n".join([*lines, f"{name} = {right}"])
     if one.masks[0].branches:
-        statement = one.own_site(one.found.product).statement
+        fact = "masks are applied in branches, and so is the product"
+        statement = one.own_site(one.found.product, fact).statement
         if statement in new or statement is one.place.statement or one.inner(statement):
-            raise Refused
+            raise Refused(fact)
         new[statement] = f"{name} = None"
     return name, new
 
@@ -170,22 +174,26 @@ def built_mask(one: Occurrence, q: str) -> tuple[str, dict[cst.CSTNode, str]]:
 def mask_there(one: Occurrence, mask: Mask) -> str:
     """Return a mask's code where it is applied."""
     step, operation = mask.step, mask.step.operation
+    other_shape = f"the mask {where(operation)} has another shape than the scores"
     if step.kind in ADDED:
         position = 0 if step.kind == "baddbmm" else step.position
-        code = bare(one.body.file.code(needed(one.argument_node(operation, position, "other"))))
+        node = one.argument_node(operation, position, "other")
+        code = bare(one.body.file.code(needed(node, f"the mask {where(operation)} has no code")))
         beta = one.argument_node(operation, 3, "beta") if step.kind == "baddbmm" else None
         if beta is not None:
             code = f"{bracketed(one.body.file.code(beta))} * {bracketed(code)}"
-        suffix = needed(mask_suffix(one, mask, operation.value(position, "other"), operation))
+        value = operation.value(position, "other")
+        suffix = needed(mask_suffix(one, mask, value, operation), other_shape)
         code = f"{bracketed(code)}{suffix}"
         names = names_of_code(code)
     else:
-        hidden = needed(condition(one, step, operation))
-        fill = needed(fill_code(one, step, operation))
-        suffix = needed(mask_suffix(one, mask, condition_value(step), operation))
+        no_code = f"the mask {where(operation)} is not boolean, or has no code there"
+        hidden = needed(condition(one, step, operation), no_code)
+        fill = needed(fill_code(one, step, operation), no_code)
+        suffix = needed(mask_suffix(one, mask, condition_value(step), operation), other_shape)
         hidden = inverted(hidden) if step.kind == "keep" else hidden
         code = f"masked_fill({followed(hidden, suffix)}, {fill})"
         names = names_of_code(f"x.{code}")
     if names & one.chain_names(one.final.recorded.frame):
-        raise Refused
+        raise Refused(f"the mask {where(operation)} is computed from the scores")
     return code

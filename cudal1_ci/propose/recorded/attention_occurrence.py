@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """Raised where the text does not guarantee the rewrite."""
+    """Raised where the text does not guarantee the rewrite, with the fact that is missing."""
 
 
-def needed(found: T | None) -> T:
-    """Return what was found; refuse where nothing was."""
+def needed(found: T | None, fact: str = "") -> T:
+    """Return what was found; refuse where nothing was, and say which fact is missing."""
     if found is None:
-        raise Refused
+        raise Refused(fact)
     return found
 
 
@@ -105,23 +105,26 @@ class Occurrence:
         found: list[tuple[Body, Site]] = []
         while number is not None:
             frame = self.graph.recording.frames[number]
-            file = needed(self.source.file(frame.file))
-            site = needed(Body.site(file, needed(span)))
+            fact = "part of it is not in a function of this checkout"
+            file = needed(self.source.file(frame.file), fact)
+            site = needed(Body.site(file, needed(span, fact)), fact)
             if frame.function.endswith(">"):
-                raise Refused
+                raise Refused(fact)
             if number == self.final.recorded.frame:
                 if site.function is not self.body.function:
-                    raise Refused
+                    raise Refused("part of it is in another function of the same name")
                 return [*found, (self.body, site)]
-            found.append((Body(file, needed(site.function)), site))
+            function = needed(site.function, "part of it is outside of any function")
+            found.append((Body(file, function), site))
             number, span = frame.caller, frame.call
-        raise Refused
+        raise Refused("part of it is computed before the function of the result is called")
 
-    def own_site(self, operation: Operation) -> Site:
-        """Return where the function of the result itself writes an operation."""
+    def own_site(self, operation: Operation, fact: str = "") -> Site:
+        """Return where the function of the result itself writes an operation; where it does not,
+        refuse with this fact."""
         (_, site), *outer = self.sites(operation)
         if outer:
-            raise Refused
+            raise Refused(fact)
         return site
 
     def chain_names(self, frame: int | None) -> set[str]:

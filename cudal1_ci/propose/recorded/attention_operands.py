@@ -18,6 +18,7 @@ from cudal1_ci.propose.recorded.attention_occurrence import Occurrence, Refused,
 from cudal1_ci.propose.recorded.attention_scale import Factor, factor_of
 from cudal1_ci.propose.recorded.attention_text import Site
 from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.near import where
 
 
 @dataclass(frozen=True)
@@ -46,23 +47,25 @@ def queries_and_keys(one: Occurrence) -> tuple[Operand, Operand]:
     """Return queries and keys, both with the last dimension that they are multiplied over."""
     product = one.found.product
     if product.name == "einsum":
-        left, right, out = needed(letters(product))
+        fact = f"the einsum {where(product)} is no product of queries and keys"
+        left, right, out = needed(letters(product), fact)
         batch, i, j = out[:-2], out[-2], out[-1]
         shared = [letter for letter in left if letter in right and letter not in out]
         if len(shared) != 1 or i not in left or j not in right:
-            raise Refused
+            raise Refused(fact)
         d = shared[0]
         if {*left} != {*batch, i, d} or {*right} != {*batch, j, d}:
-            raise Refused
+            raise Refused(fact)
         first, second = einsum_values(product)
         q = operand(one, Origin(first, is_transposed=False), ordered(left, [*batch, i, d]))
         return q, operand(one, Origin(second, is_transposed=False), ordered(right, [*batch, j, d]))
     start = 1 if product.name == "baddbmm" else 0
-    queries = needed(product.value(start, "batch1" if start else "input"))
+    fact = f"the product {where(product)} has an operand that is not known"
+    queries = needed(product.value(start, "batch1" if start else "input"), fact)
     keys = product.value(start + 1, "batch2" if start else "mat2")
-    keys = needed(product.value(start + 1, "other") if keys is None else keys)
+    keys = needed(product.value(start + 1, "other") if keys is None else keys, fact)
     if needed(one.graph.of(queries)).shape[:-2] != needed(one.graph.of(keys)).shape[:-2]:
-        raise Refused
+        raise Refused("queries and keys have other leading dimensions, such as numbers of heads")
     q = operand(one, Origin(queries, is_transposed=False), "")
     return q, operand(one, Origin(keys, is_transposed=True), "")
 
@@ -82,7 +85,8 @@ def operand(one: Occurrence, whole: Origin, suffix: str) -> Operand:
         found = turned if origin.is_transposed else plain
         found.append(Operand(code, origin.factors, dropped))
     if not plain and not turned:
-        raise Refused
+        fact = f"queries or keys have no code {where(one.final)}, where the result is made"
+        raise Refused(fact)
     return (plain or turned)[-1]
 
 
@@ -147,13 +151,14 @@ def values(one: Occurrence) -> tuple[str, str]:
     final, is_turned = one.final, one.found.is_transposed
     suffix = after = ".transpose(-2, -1)" if is_turned else ""
     if final.name == "einsum":
-        left, right, out = needed(letters(final))
+        fact = f"the einsum {where(final)} is no product of weights and values"
+        left, right, out = needed(letters(final), fact)
         batch, i, j = left[:-2], left[-2], left[-1]
         free = [letter for letter in right if letter not in left]
         if len(left) != one.graph.num_dims(one.found.softmax.output) or len(free) != 1:
-            raise Refused
+            raise Refused(fact)
         if {*right} != {*batch, j, *free} or {*out} != {*batch, i, *free}:
-            raise Refused
+            raise Refused(fact)
         suffix = ordered(right, [*batch, j, *free])
         after = ordered([*batch, i, *free], out)
         value: int | None = einsum_values(final)[1]
@@ -162,10 +167,10 @@ def values(one: Occurrence) -> tuple[str, str]:
     else:
         value = final.value(1, "mat2")
         value = final.value(1, "other") if value is None else value
-    code = needed(one.code(value))
+    code = needed(one.code(value), f"the values have no code {where(final)}")
     weights = needed(one.graph.of(one.found.product.output))
     if not suffix and needed(one.graph.of(value)).shape[:-2] != weights.shape[:-2]:
-        raise Refused
+        raise Refused("weights and values have other leading dimensions, such as numbers of heads")
     if is_turned:
         before = untransposed(one.call, one.graph.maker.get(value or 0))
         plain = None if before is None else one.code(before)

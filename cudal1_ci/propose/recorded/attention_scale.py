@@ -9,6 +9,7 @@ from cudal1_ci.propose.recorded.attention_match import beta
 from cudal1_ci.propose.recorded.attention_occurrence import Occurrence, Refused, needed
 from cudal1_ci.propose.recorded.attention_text import bare
 from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.near import where
 from cudal1_ci.propose.recorded.source import bracketed
 
 Factor = tuple[str, str]
@@ -29,20 +30,27 @@ def factor_of(one: Occurrence, operation: Operation, position: int) -> str | Non
     return bare(code) if code is not None and is_free else None
 
 
+def unknown(one: Occurrence, operation: Operation) -> str:
+    """Return that a factor has no code, for people."""
+    return f"the factor {where(operation)} is not known {where(one.final)}"
+
+
 def scale(one: Occurrence, q: str, k: str, still: Iterable[Factor]) -> str | None:
     """Return the scale, with what queries and keys still have to be scaled by; None if it is the
     one that SDPA has by default."""
     factors = [*still]
     product = one.found.product
     if product.name == "baddbmm" and one.argument_node(product, 4, "alpha") is not None:
-        factors.append(("mul", bare(needed(one.bound(one.argument_code(product, 4, "alpha"))))))
+        alpha = one.bound(one.argument_code(product, 4, "alpha"))
+        factors.append(("mul", bare(needed(alpha, unknown(one, product)))))
     is_masked = product.name == "baddbmm" and beta(product) != 0
     for step in one.found.steps:
         is_masked |= step.kind in ("add", "sub")
         if step.kind in ("mul", "div"):
             if is_masked:
-                raise Refused  # the mask is scaled too
-            factors.append((step.kind, needed(factor_of(one, step.operation, step.position))))
+                raise Refused("the mask is scaled too: it is added before the scores are")
+            factor = factor_of(one, step.operation, step.position)
+            factors.append((step.kind, needed(factor, unknown(one, step.operation))))
     if not factors:
         return "1.0"
     if len(factors) == 1 and is_default(factors[0], q, k):

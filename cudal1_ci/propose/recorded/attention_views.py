@@ -10,6 +10,9 @@ from cudal1_ci.propose.recorded.attention_code import names_of_code
 from cudal1_ci.propose.recorded.attention_match import VIEWS
 from cudal1_ci.propose.recorded.attention_occurrence import Mask, Occurrence, Refused, needed
 from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.near import where
+
+RESHAPED = "the scores are viewed in another shape when they are multiplied with the values"
 
 
 def views_of_scores(one: Occurrence) -> list[Operation]:
@@ -24,16 +27,21 @@ def folded(one: Occurrence, masks: Sequence[Mask]) -> Operation | None:
     views = views_of_scores(one) + [made for made in one.found.after if made.name in VIEWS]
     shapes = [needed(one.graph.of(made.output)).shape for made in views]
     spaces = [one.rank, *map(len, shapes)]
-    if any(after[-2:] != shape[-2:] for after in shapes):
-        raise Refused
+    for made, after in zip(views, shapes, strict=True):
+        if after[-2:] != shape[-2:]:
+            raise Refused(f"the view {where(made)} changes rows or columns of the scores")
     if not all(3 <= space <= 5 for space in spaces) or (one.rank == 3 and 5 in spaces):
-        raise Refused
+        raise Refused("the scores have less than three or more than five dimensions")
     if one.rank == 3 and 4 in spaces:
-        if one.found.is_transposed or one.final.name == "einsum" or spaces[-1] == 4:
-            raise Refused
+        if one.found.is_transposed or one.final.name == "einsum":
+            raise Refused("the result is transposed, and so are the heads of the mask")
+        if spaces[-1] == 4:
+            raise Refused(RESHAPED)
         return views[spaces.index(4) - 1]
-    if len(views) % 2 or spaces[-1] != one.rank or (views and not masks):
-        raise Refused
+    if len(views) % 2 or spaces[-1] != one.rank:
+        raise Refused(RESHAPED)
+    if views and not masks:
+        raise Refused("the scores are viewed in another shape, though no mask needs it")
     return None
 
 
@@ -56,9 +64,10 @@ def view_sizes(one: Occurrence, operation: Operation, at: Operation) -> list[str
 
 def unflattened(one: Occurrence, at: Operation) -> str:
     """Return the two sizes that the first dimension is made of."""
-    sizes = needed(view_sizes(one, needed(one.folded), at))
+    fact = "the number of heads has no code where the result is made"
+    sizes = needed(view_sizes(one, needed(one.folded), at), fact)
     if len(sizes) != 4:
-        raise Refused
+        raise Refused(fact)
     return f"({sizes[0]}, {sizes[1]})"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.attention_branches import check_stay, guarded, read, uses
+from cudal1_ci.propose.recorded.attention_branches import SCATTERED, check_stay, guarded, read, uses
 from cudal1_ci.propose.recorded.attention_causal import is_causal
 from cudal1_ci.propose.recorded.attention_code import followed, names_of_code
 from cudal1_ci.propose.recorded.attention_dropout import dropout
@@ -49,7 +49,7 @@ def written(call: Call, found: Attention, *, causal: bool) -> Written:
     own = [*one.statements, *others.checks]
     if others.guards:
         if build:
-            raise Refused
+            raise Refused(SCATTERED)
         new = guarded(one, code, [*own, *dropped], others.guards)
     else:
         gone = one.body.without(node for node in own if node not in build)
