@@ -68,10 +68,8 @@ class Body:
     @property
     def owner(self) -> cst.ClassDef | None:
         """Return the class of a method."""
-        above = next(
-            (a for a in self.file.above(self.function) if isinstance(a, cst.ClassDef)), None
-        )
-        return above
+        above = self.file.above(self.function)
+        return next((one for one in above if isinstance(one, cst.ClassDef)), None)
 
     @property
     def receiver(self) -> str | None:

@@ -244,6 +244,8 @@ class Writer:
     def give(self, node: cst.CSTNode, wanted: str, sometimes: bool) -> None:
         """Make what a node reads a parameter."""
         written = self.file.code(node)
+        if "\n" not in written and isinstance(node, cst.BaseExpression):
+            written = self.file.code(node.with_changes(lpar=(), rpar=()))
         (self.reads.sometimes_read if sometimes else self.reads.always_read).add(written)
         name = self.by_code.get(written)
         if name is None:
@@ -284,7 +286,8 @@ class Writer:
         """Write one expression as a function."""
         node = self.region.expression
         assert node is not None
-        value = cst.ensure_type(node.visit(Swap(self.new)), cst.BaseExpression)
+        value = node.visit(Swap(self.new))
+        assert isinstance(value, cst.BaseExpression)
         name = self.function_name([])
         lines = [cst.SimpleStatementLine([cst.Return(without_parentheses(value))])]
         return self.change(name, lines, {node: self.call_of(name)})
@@ -295,7 +298,7 @@ class Writer:
         results = [
             name
             for name in self.reads.stored
-            if is_read_later(self.file, self.function, nodes[-1], name)
+            if is_read_later(self.file, self.function, nodes, name, name in self.reads.given)
         ]
         lines: list[cst.CSTNode] = []
         for number, one in enumerate(nodes):
@@ -355,7 +358,7 @@ class Writer:
             wanted = f"apply_{helper}"
         module = self.file.module
         taken = {one.value for one in nodes_in(module) if isinstance(one, cst.Name)} | self.taken
-        for name in (wanted, f"fused_{wanted}", *(f"{wanted}_{n}" for n in range(2, 9))):
+        for name in (wanted, *(f"{wanted}_{n}" for n in range(2, 9))):
             if name not in taken:
                 return name
         raise NotWritten
@@ -465,8 +468,16 @@ def bound_before(file: File, function: cst.FunctionDef, node: cst.CSTNode) -> se
     return found
 
 
-def is_read_later(file: File, function: cst.FunctionDef, node: cst.CSTNode, name: str) -> bool:
-    """Return whether a function may read a name's value after a statement of it."""
+def is_read_later(
+    file: File,
+    function: cst.FunctionDef,
+    nodes: Sequence[cst.CSTNode],
+    name: str,
+    is_given: bool,
+) -> bool:
+    """Return whether a function may read a name's value after statements of it, which may read the
+    name's value of the turn before."""
+    node = nodes[-1]
     kinds = cst.FunctionDef | cst.Lambda
     inner = [one for one in nodes_in(function.body) if isinstance(one, kinds)]
     if any(name in reads_of(one) for one in inner):
@@ -480,7 +491,8 @@ def is_read_later(file: File, function: cst.FunctionDef, node: cst.CSTNode, name
             if is_return(one):
                 return False
         parent = file.parents.get(file.parents[around])
-        if isinstance(parent, cst.For | cst.While) and name in reads_of(parent):
+        is_loop = isinstance(parent, cst.For | cst.While)
+        if is_loop and (is_given or name in reads_of(parent, frozenset(nodes))):
             return True
         if isinstance(parent, cst.Try | cst.TryStar):
             return True
@@ -509,12 +521,14 @@ def assigns(line: cst.SimpleStatementLine, name: str) -> bool:
     )
 
 
-def reads_of(node: cst.CSTNode) -> set[str]:
-    """Return the names that code reads."""
+def reads_of(node: cst.CSTNode, without: frozenset[cst.CSTNode] = frozenset()) -> set[str]:
+    """Return the names that code reads, without some statements of it."""
+    if node in without:
+        return set()
     if isinstance(node, cst.Name):
         return {node.value}
     if isinstance(node, cst.Attribute | cst.Arg):
-        return reads_of(node.value)
+        return reads_of(node.value, without)
     if isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Name | cst.Tuple):
-        return set() if is_local(node.target) else reads_of(node.target)
-    return set().union(*map(reads_of, node.children))
+        return set() if is_local(node.target) else reads_of(node.target, without)
+    return set().union(*(reads_of(child, without) for child in node.children))

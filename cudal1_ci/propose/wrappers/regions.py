@@ -33,10 +33,10 @@ from cudal1_ci.propose.wrappers.fusible import (
     saving_of,
 )
 
-LEAST_BYTES = 0.2
+LEAST_BYTES = 0.1
 """Share of the call's bytes that a region saves, or all regions of it together."""
 LEAST_LAUNCHES = 4
-"""Launches that a region saves where launches are what the call takes."""
+"""Launches that each call of a region saves where launches are what the call takes."""
 LEAST_TIME = 0.05
 """Share of the recorded time that the operations of a region took."""
 LEAST_BESIDE = 0.1
@@ -89,7 +89,9 @@ class Finder:
     def regions(self) -> list[Region]:
         """Return regions that do not overlap and are worth it together, the best one first."""
         found = [one for body in bodies_of(self.call) for one in self.of(body)]
-        found = [one for one in found if one.saving.saved_us > 0 and self.is_part(one)]
+        found = [one for one in found if one.saving.saved_us > 0]
+        if any(self.launched <= one.operations for one in found):
+            return []  # nothing that takes time is left outside: the whole target is compiled
         chosen: list[Region] = []
         taken: set[int] = set()
         for one in sorted(found, key=self.preference):
@@ -104,10 +106,6 @@ class Finder:
     def preference(self, region: Region) -> float:
         return -region.saving.saved_us * (AS_GOOD if region.is_whole_function else 1.0)
 
-    def is_part(self, region: Region) -> bool:
-        """Return whether something that takes time is left outside of a region."""
-        return not self.launched <= region.operations
-
     def is_worth(self, regions: Sequence[Region]) -> bool:
         """Return whether regions save enough of the call to be tried."""
         if not regions:
@@ -118,7 +116,7 @@ class Finder:
         if sum(one.saving.saved_bytes for one in regions) >= LEAST_BYTES * self.num_bytes:
             return True
         return self.is_launch_bound and any(
-            one.saving.saved_launches >= LEAST_LAUNCHES for one in regions
+            one.saving.saved_launches >= LEAST_LAUNCHES * one.saving.calls for one in regions
         )
 
     def of(self, body: Body) -> Iterator[Region]:
@@ -336,18 +334,20 @@ def turns_of(ran: Iterable[Ran], order: dict[cst.CSTNode, int]) -> list[list[Ran
     """Return what each call of a region runs: in a loop, and in each call of its function, its
     expressions are evaluated again from the first one."""
     found: list[list[Ran]] = []
-    before: Ran | None = None
     for one in sorted(ran, key=lambda one: (one.frame, one.operation.index)):
-        if before is None or begins_again(before, one, order):
+        if not found or begins_again(found[-1], one, order):
             found.append([])
         found[-1].append(one)
-        before = one
     return found
 
 
-def begins_again(before: Ran, one: Ran, order: dict[cst.CSTNode, int]) -> bool:
+def begins_again(turn: Sequence[Ran], one: Ran, order: dict[cst.CSTNode, int]) -> bool:
+    """Return whether an operation is of the next turn."""
+    before = turn[-1]
     if before.frame != one.frame or before.node is None or one.node is None:
         return True
-    if before.node is one.node:
+    if before.node is not one.node:
+        return order[one.node] < order[before.node]
+    if before.child is not None or one.child is not None:
         return before.child != one.child
-    return order[one.node] < order[before.node]
+    return any(r.node is one.node and r.operation.name == one.operation.name for r in turn)
