@@ -14,7 +14,7 @@ import libcst as cst
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.purity import definition_of, is_pure_frame
 from cudal1_ci.propose.recorded.rule import Call
-from cudal1_ci.propose.recorded.source import File
+from cudal1_ci.propose.recorded.source import IMPURE, File
 from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.wrappers.fusible import Fusible
 
@@ -174,7 +174,7 @@ class Reader:
         if (ran and not self.is_fused(node, ran)) or (
             is_call and not ran and not is_query(cst.ensure_type(node, cst.Call))
         ):
-            if may_not_run or not isinstance(node, cst.BaseExpression):
+            if may_not_run or not isinstance(node, cst.BaseExpression) or self.is_drawn(node):
                 raise Unmovable
             found.holes.append(node)
             return
@@ -190,6 +190,14 @@ class Reader:
         return all(self.is_safe(one) for one in {r.child for r in ran}) and not self.is_method(
             node, ran
         )
+
+    def is_drawn(self, node: cst.CSTNode) -> bool:
+        """Return whether an expression draws random numbers, or makes the host wait: what it gives
+        is another number at each call."""
+        operations = [
+            one.operation for each in nodes_in(node) for one in self.body.ran.get(each, [])
+        ]
+        return any(one.recorded.syncs or one.name in IMPURE - {"dropout"} for one in operations)
 
     def is_safe(self, frame: int | None) -> bool:
         """Return whether a helper does nothing but return a value."""

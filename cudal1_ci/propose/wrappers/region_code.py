@@ -491,8 +491,9 @@ def is_read_later(
             if is_return(one):
                 return False
         parent = file.parents.get(file.parents[around])
-        is_loop = isinstance(parent, cst.For | cst.While)
-        if is_loop and (is_given or name in reads_of(parent, frozenset(nodes))):
+        if isinstance(parent, cst.For | cst.While) and (
+            is_given or name in reads_of(parent, frozenset(nodes))
+        ):
             return True
         if isinstance(parent, cst.Try | cst.TryStar):
             return True
