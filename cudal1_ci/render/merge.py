@@ -17,6 +17,7 @@ import msgspec
 from cudal1_ci.errors import ReportError
 from cudal1_ci.records import (
     Comparison,
+    ContractCheck,
     Device,
     Entry,
     Evaluation,
@@ -29,6 +30,7 @@ from cudal1_ci.stats import regression, speedups
 from cudal1_ci.stats.figures import of_rows
 
 T = TypeVar("T")
+CONTRACT_SEVERITY = ("not_applicable", "not_tried", "held", "differs", "broken")
 UNDECIDED = ("inconclusive", "harness_error")
 """Statuses that speak of a machine and not of the candidate."""
 
@@ -196,8 +198,27 @@ def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
             reason="; ".join(reasons) or None,
             output_change="; ".join(changes) or None,
             acknowledged=agreed[0] if agreed and all(agreed) else None,
+            contract=joined_contract([one.contract for one in comparisons]),
+            contract_s=sum(seconds) if (seconds := _known(comparisons)) else None,
         ),
     )
+
+
+def _known(comparisons: Sequence[Comparison]) -> list[float]:
+    return [one.contract_s for one in comparisons if one.contract_s is not None]
+
+
+def joined_contract(
+    contracts: Sequence[tuple[ContractCheck, ...] | None],
+) -> tuple[ContractCheck, ...] | None:
+    """Join the lines of one target on several machines: of each the worst result."""
+    known = [contract for contract in contracts if contract is not None]
+    lines: dict[tuple[str, str], ContractCheck] = {}
+    for check in (check for contract in known for check in contract):
+        place = check.group, check.aspect
+        other = lines.get(place, check)
+        lines[place] = max(other, check, key=lambda one: CONTRACT_SEVERITY.index(one.result))
+    return tuple(lines.values()) if known else None
 
 
 def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:

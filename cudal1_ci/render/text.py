@@ -54,6 +54,14 @@ from cudal1_ci.render.model_use import (
     model_text,
     opinion_text,
 )
+from cudal1_ci.render.other_uses import (
+    EXPLANATION,
+    UNBROKEN,
+    OtherUses,
+    changed_lines,
+    examined_text,
+    other_uses,
+)
 from cudal1_ci.render.wording import (
     ENDED_WORDS,
     KIND_WORDS,
@@ -118,6 +126,7 @@ def print_report(document: Report, console: Console, *, patches: bool = False) -
     if document.ended != "done":
         print_line(console, ENDED_WORDS[document.ended], "yellow")
     _print_changes(found.changes, console)
+    _print_other_uses(other_uses(found.changes), console)
     if found.is_search and not nothing:
         _print_proposals(document, found, console)
     if patches:
@@ -272,6 +281,24 @@ def _print_changes(found: Changes, console: Console) -> None:
             "the worst workload decides.",
             "dim",
         )
+
+
+def _print_other_uses(found: OtherUses, console: Console) -> None:
+    """Print what worked in the base and does not in the head, and what was not tried."""
+    if not found.is_known:
+        return
+    print_heading(console, "Other uses")
+    for change in found.changed:
+        name = target_text(change.entry.target)
+        print_line(console, f"{name}: {examined_text(change.comparison)}", "yellow", indent=2)
+        for line in changed_lines(change.comparison):
+            print_line(console, line, indent=5)
+    if found.changed:
+        print_line(console, EXPLANATION, "dim", indent=2)
+    if found.kept:
+        print_line(console, f"{UNBROKEN} ({found.unbroken_text})", indent=2)
+    for reason, changes in found.untried.items():
+        print_line(console, f"{count_text(len(changes), 'target')}: {reason}", "dim", indent=2)
 
 
 def _changes_table(found: Changes, several_devices: bool) -> Table:
