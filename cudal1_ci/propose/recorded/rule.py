@@ -68,7 +68,7 @@ class Call:
         functions = {
             one
             for node in change.new
-            for one in file.above(node)
+            for one in (node, *file.above(node))
             if isinstance(one, cst.FunctionDef)
         }
         recording = self.graph.recording
