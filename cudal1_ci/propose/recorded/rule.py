@@ -38,6 +38,13 @@ class Call:
     problem: Problem
     graph: Graph
     source: Source
+    triton: bool = False
+    """Whether kernels in Triton may be proposed."""
+
+    @property
+    def has_triton(self) -> bool:
+        """Return whether kernels in Triton may be proposed, and the call ran on a GPU."""
+        return self.triton and any(one.device == "cuda" for one in self.graph.recording.values)
 
     @property
     def is_inference(self) -> bool:

@@ -16,6 +16,7 @@ from cudal1_ci.propose.recorded import (
     masks,
     norms,
     pairs,
+    scans,
     targets,
     triplets,
 )
@@ -28,6 +29,7 @@ from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
+    *scans.RULES,
     *loops.RULES,
     *experts.RULES,
     *attention.RULES,
@@ -53,10 +55,14 @@ class RecordedRewrites:
         rules: Sequence[RecordedRule] = RULES,
         *,
         min_share: float = 0.0,
+        kind: str = "cpu",
     ):
-        """Leave a target as it is where it takes less than `min_share` (0..1) of traced time."""
+        """Leave a target as it is where it takes less than `min_share` (0..1) of traced time.
+        `kind` is the device's: `cpu` or `cuda`."""
         self.min_share = min_share
-        left_out = {*(config or PlaybookConfig()).skip}
+        config = config or PlaybookConfig()
+        self.triton = kind == "cuda" if config.triton is None else config.triton
+        left_out = {*config.skip}
         self.rules = [one for one in rules if not {one.name, one.family} & left_out]
 
     def propose(
@@ -88,7 +94,7 @@ class RecordedRewrites:
         if evaluations and len(gained) < 2:
             return []
         graph = graph_of(recording)
-        call = Call(problem, graph, Source(problem.reference, graph))
+        call = Call(problem, graph, Source(problem.reference, graph), self.triton)
         found = [
             (rule, change)
             for rule in self.rules
