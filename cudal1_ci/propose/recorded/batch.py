@@ -30,17 +30,23 @@ class Batch:
         """Return the loop as batched lines; raise Refused if it is another one."""
         body = self.loop.body
         if not body:
-            raise Refused
+            raise Refused("its body has a branch, a loop or a jump")
         self.results = {name for one in body for name in results_of(one)}
         for name in self.results:
             if sum(name in names_anywhere(one) for one in body) != sum(
                 name in results_of(one) for one in body
             ):
-                raise Refused
+                raise Refused(f"`{name}` is read in the loop while it is made")
         for one in body:
-            self.statement(one)
-        if not self.results or self.loop.is_read_after(self.stored | roots(self.loop.target)):
-            raise Refused
+            try:
+                self.statement(one)
+            except Refused as refused:
+                fact = "cannot run for all passes at once"
+                raise Refused(str(refused) or self.lift.at(one, fact)) from refused
+        if not self.results:
+            raise Refused("no sum, list or tensor is made in it")
+        if self.loop.is_read_after(self.stored | roots(self.loop.target)):
+            raise Refused("what the last pass leaves is read after the loop")
         lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,
@@ -82,7 +88,8 @@ class Batch:
 
     def assign(self, name: str, value: cst.BaseExpression) -> None:
         if name in self.lift.known or name in names_in(value):
-            raise Refused
+            line = self.loop.file.ranges[value].start.line
+            raise Refused(f"line {line} carries `{name}` from one pass to the next")
         lifted = self.lift.lift(value)
         self.stored.add(name)
         if name in self.lift.known or not lifted.is_computed:

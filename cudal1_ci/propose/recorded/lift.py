@@ -84,14 +84,29 @@ class Lift:
         return self.ranks[node][0] if node in self.ranks else 0
 
     def lift(self, node: cst.BaseExpression) -> Lifted:
-        """Return an expression for all turns."""
+        """Return an expression for all turns. Raises: Refused, with the innermost reason."""
+        try:
+            return self.lifted(node)
+        except Refused as refused:
+            if refused.args:
+                raise
+            raise Refused(self.at(node, "cannot be computed for all passes at once")) from refused
+
+    def at(self, node: cst.CSTNode, fact: str) -> str:
+        """Return a fact about a part of the loop, with its line."""
+        text = " ".join(self.code(node).split())
+        text = text if len(text) <= 50 else f"{text[:47]}..."
+        return f"`{text}` at line {self.file.ranges[node].start.line} {fact}"
+
+    def lifted(self, node: cst.BaseExpression) -> Lifted:
         if not self.varies(node):
             self.check_pure(node)
             return Lifted(self.code(node), self.rank(node), None)
         if isinstance(node, cst.Name):
             found = self.known.get(node.value)
             if found is None:
-                raise Refused
+                line = self.file.ranges[node].start.line
+                raise Refused(f"line {line} carries `{node.value}` from one pass to the next")
             return found
         if isinstance(node, cst.Subscript):
             return self.subscript(node)

@@ -19,6 +19,7 @@ from cudal1_ci.propose.recorded.algebra import (
     without_statement,
 )
 from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.near import read_again, scattered, where
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import bracketed
 
@@ -94,6 +95,7 @@ def find_nearest(call: Call) -> Iterator[Change]:
         if place is None or not left or len(left) == len(base):
             continue
         if not in_one_block(call, [whole, made]):
+            call.miss(operation, scattered("the sum of distances", [whole, made]))
             continue
         code = None
         if whole is made and read_only_by(call, value, [operation]):
@@ -101,6 +103,8 @@ def find_nearest(call: Call) -> Iterator[Change]:
         elif not read_only_by(call, value, [whole]) or not read_only_by(
             call, whole.output, [operation]
         ):
+            values = (value, whole.output)
+            call.miss(operation, read_again(call, "the distance", values, (whole, operation)))
             continue
         code = code or joined(call, left, made)
         if code is not None:
@@ -207,17 +211,21 @@ def find_one_hot_product(call: Call) -> Iterator[Change]:
         if len(weight.shape) != 2 or hot.dim != len(known.shape) - 1:
             continue
         if not in_one_block(call, [operation, *hot.operations]):
+            call.miss(operation, scattered("the one-hot matrix", [operation, *hot.operations]))
             continue
         chain = [operation, *hot.operations]
         made = [one.output for one in hot.operations]
         if not all(read_only_by(call, one, chain) for one in made):
+            call.miss(operation, read_again(call, "the one-hot matrix", made, chain))
             continue
         index = index_code(call, hot, operation, with_dim=False)
         table = source.expression(right, operation)
         if index is None or table is None:
+            call.miss(operation, f"index or table has no code {where(operation)}")
             continue
         removed = scattered_lines(call, hot.operations, place.function)
         if removed is None:
+            call.miss(operation, "the lines that fill the one-hot matrix are read again")
             continue
         prefix, modules = call.source.functional(place.file)
         code = f"{prefix}.embedding({index}, {table})"

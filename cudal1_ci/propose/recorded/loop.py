@@ -236,6 +236,18 @@ def loops_in(call: Call) -> Iterator[Loop]:
                 yield Loop(name, file, loop, function, operations, ordered, call)
 
 
+def not_batched(loop: Loop, refused: Refused) -> str:
+    """Return why a loop that takes its turns from tensors is not batched, for people; "" for
+    another one, such as a loop over layers."""
+    changing = roots(loop.target)
+    own = set(loop.operations)
+    is_over_tensor = loop.lift() is not None and not isinstance(loop.over, cst.Call)
+    for one in within(loop.node):
+        if isinstance(one, cst.Subscript) and one in own and names_in(one) & changing:
+            is_over_tensor = True
+    return str(refused) if is_over_tensor else ""
+
+
 def for_in(node: cst.BaseComp) -> cst.CompFor:
     return cst.ensure_type(node.for_in, cst.CompFor)
 
