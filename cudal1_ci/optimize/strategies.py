@@ -23,7 +23,7 @@ def default_strategies(
     """Return the strategies that suit a `kind` of device (`cpu` or `cuda`), cheap ones first. Of
     two that propose the same edits the first one is heard."""
     return (
-        RecordedRewrites(config, min_share=min_share),
+        RecordedRewrites(config, min_share=min_share, kind=kind),
         Playbook(config, min_share=min_share, kind=kind),
         CompiledRegions(config, kind=kind),
         Wrappers(config, kind=kind),
