@@ -268,9 +268,7 @@ class TargetSearch:
                 most = self.context.config.num_candidates
                 more = 0 if self.target.is_kernel else MOST_LEFT_OUT
                 proposed = [
-                    *proposed_by(
-                        strategy, self.problem, recording, self.evaluations, most + more
-                    ),
+                    *proposed_by(strategy, self.problem, recording, self.evaluations, most + more),
                     *self.on_top(strategy, most),
                 ]
             except CudaL1Error:

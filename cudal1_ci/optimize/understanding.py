@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of
+from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, values_in
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.recorded.traffic import bytes_of, size_of
 from cudal1_ci.propose.roofline import DeviceFacts, facts_of, least_us
