@@ -239,6 +239,12 @@ NOT_FOUND = {
             s = s * 2.0
         return s.softmax(-1) @ v""",
     "scaled after the mask": "return ((q @ k.mT + mask) * self.scale).softmax(-1) @ v",
+    "scaled before and after the mask": """
+        return ((q @ k.mT * 0.5 + mask) * self.scale).softmax(-1) @ v""",
+    "scaled after the mask of baddbmm": """
+        s = torch.baddbmm(mask[:, 0], q[:, 0], k[:, 0].mT)
+        s = s * self.scale
+        return s.softmax(-1) @ v[:, 0]""",
     "learned scale": "return ((q @ k.mT) * self.gain).softmax(-1) @ v",
     "small negative number": "return (q @ k.mT).masked_fill(mask > 0, -1.0).softmax(-1) @ v",
     "a function of scores": "return torch.tanh(q @ k.mT).softmax(-1) @ v",
@@ -443,6 +449,11 @@ NO_TRIANGLES = {
         TRIL,
         "k, v = torch.cat([k[:, :0], k], 1), torch.cat([v[:, :0], v], 1)",
         "s = s.masked_fill(self.tril[:n, :n] == 0, -1e9)",
+    ),
+    "fewer queries than keys": (
+        TRIL,
+        "q = q.chunk(2, 1)[1]",
+        "s = s.masked_fill(self.tril[:1, :1] == 0, -1e9)",
     ),
     "two masks": (TRIL, "", "s = s.masked_fill(self.tril[:n, :n] == 0, -1e9) + x[:, :1, :6]"),
 }
