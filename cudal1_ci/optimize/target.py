@@ -38,6 +38,7 @@ from cudal1_ci.propose import Noticed, RebasedStrategy, RecordingStrategy, Strat
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
+from cudal1_ci.propose.wrappers.strategy import may_take_minutes
 from cudal1_ci.records import (
     Candidate,
     ContractCheck,
@@ -235,6 +236,8 @@ class TargetSearch:
         for candidate in context.session.in_turn(candidates, context.is_over):
             if not self.has_time_for(candidate):
                 return False
+            if context.config.budget_s is not None and may_take_minutes(candidate):
+                self.confirm_first()
             self.evaluate(candidate)
         return True
 
@@ -444,14 +447,27 @@ class TargetSearch:
             most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
             if number >= most or context.is_over():
                 break
-            screened = self.evaluations[index]
-            context.progress.candidate_started(self.target, screened.candidate)
-            evaluation = context.session.confirm(self.problem, screened.candidate)
-            context.keep(self.target, evaluation)
-            self.evaluations[index] = evaluation
-            self.own[:] = [evaluation if one is screened else one for one in self.own]
-            context.progress.candidate_judged(self.target, evaluation, False)
+            self.confirm(index)
         self.examine_winners()
+
+    def confirm_first(self) -> None:
+        """Confirm the best screened candidate now, for what comes next may take the rest of the
+        budget."""
+        workloads = self.problem.workloads
+        found = speedups.promising(self.evaluations, workloads)
+        has_gain = speedups.best(self.evaluations, workloads) is not None
+        if found and not has_gain and not self.context.is_over():
+            self.confirm(found[0])
+
+    def confirm(self, index: int) -> None:
+        """Measure a screened candidate in fresh processes."""
+        context, screened = self.context, self.evaluations[index]
+        context.progress.candidate_started(self.target, screened.candidate)
+        evaluation = context.session.confirm(self.problem, screened.candidate)
+        context.keep(self.target, evaluation)
+        self.evaluations[index] = evaluation
+        self.own[:] = [evaluation if one is screened else one for one in self.own]
+        context.progress.candidate_judged(self.target, evaluation, False)
 
     def found(self, evaluation: Evaluation) -> None:
         """Keep an evaluation of this run."""

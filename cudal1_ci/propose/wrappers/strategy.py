@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from cudal1_ci.propose import Noticed
 from cudal1_ci.propose.apply import apply, operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.rewrites.rewrite import Rewrite
@@ -23,11 +24,15 @@ from cudal1_ci.propose.wrappers.table import (
     WRAPPERS,
 )
 from cudal1_ci.records import Candidate, Evaluation, Kernel, Problem
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 MAX_COMBINATIONS = 4
 """The most wrapped faster programs for one problem, counted separately for programs by a model."""
 MAX_PROGRAMS = 2
+MOST_TRACED = 1000
+"""Operations of a call, beyond which it is not compiled as a whole: the compiler unrolls loops, and
+takes minutes for so many."""
 FASTER = 1.04
 """Least estimated speedup of a program to wrap; the program alone need not be significantly
 faster."""
@@ -78,6 +83,23 @@ class Wrappers:
             # By now it is known which wrappers gain on this problem.
             chosen = list(self.combinations(problem, evaluations, found))
         return list({one.id: one for one in chosen}.values())[:n]
+
+    def propose_recorded(
+        self,
+        problem: Problem,
+        recording: Recording,
+        evaluations: Sequence[Evaluation],
+        n: int,
+    ) -> list[Candidate]:
+        """Return the same, without compilation as a whole where that would take minutes."""
+        found = self.propose(problem, evaluations, n)
+        if len(recording.operations) <= MOST_TRACED:
+            return found
+        return [one for one in found if not may_take_minutes(one)]
+
+    def noticed(self, problem: Problem, recording: Recording) -> Noticed:  # noqa: ARG002
+        """Return nothing: a wrapper fits or does not."""
+        return Noticed()
 
     def of_the_reference(self, found: Found) -> Iterator[Operators]:
         """Yield wrappers of the reference by name: alone first, together if each passed."""
@@ -165,6 +187,11 @@ def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> li
 def has_region(candidate: Candidate) -> bool:
     """Return whether parts of a program are compiled."""
     return any(one.operator == COMPILED_REGION for one in candidate.edits)
+
+
+def may_take_minutes(candidate: Candidate) -> bool:
+    """Return whether a candidate compiles a call as a whole."""
+    return not {one.name for one in COMPILATIONS}.isdisjoint(operators_of(candidate))
 
 
 def compiles(config: PlaybookConfig, kind: str) -> bool:
