@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
-from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
@@ -16,6 +16,7 @@ from cudal1_ci.propose.recorded.lifted import (
     Lifted,
     Refused,
     integer,
+    size_of,
     within,
 )
 from cudal1_ci.propose.recorded.rule import Call
@@ -29,6 +30,12 @@ FRESH = frozenset(
         *("new_zeros", "new_ones", "new_empty", "new_full"),
     )
 )
+SHARING = VIEWS | {
+    *("getitem", "chunk", "split", "unbind", "detach", "narrow", "select", "unfold", "to"),
+    *("view_as", "diagonal", "t", "tensor_split", "hsplit", "vsplit", "numpy", "data"),
+    *("float", "double", "half", "bfloat16", "type", "type_as", "squeeze_", "unsqueeze_"),
+}
+"""Operations whose result may be in the memory of what they read."""
 JUMPS = cst.Break | cst.Continue | cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal
 
 
@@ -59,7 +66,7 @@ class Loop:
     def body(self) -> list[cst.BaseSmallStatement]:
         """Return its statements; [] if one is compound, or leaves the loop."""
         node = self.node
-        if not isinstance(node, cst.For) or node.orelse or not isinstance(node.target, cst.Name):
+        if not isinstance(node, cst.For) or node.orelse:
             return []
         if any(isinstance(one, JUMPS) for one in within(node)):
             return []
@@ -84,24 +91,115 @@ class Loop:
 
     def lift(self) -> Lift | None:
         """Return what writes expressions of the body for all turns."""
-        over, target = self.over, self.target
-        changing = stored_names(self.node) | roots(target)
-        if not isinstance(target, cst.Name) or names_in(over) & changing:
+        changing = stored_names(self.node) | roots(self.target)
+        changing -= self.filled_rows()
+        if names_in(self.over) & changing:
             return None
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
         lift.lines = [] if isinstance(self.node, cst.For) else None
-        lift.bounds = self.bounds(target.value)
-        if lift.bounds is not None:
-            return lift
-        graph = self.call.graph
-        whole = graph.of(self.held(self.code(over), self.around())) if is_name(over) else None
-        turn = graph.of(self.held(target.value, self.inside))
-        if whole is None or turn is None or len(whole.shape) != len(turn.shape) + 1:
+        if isinstance(self.target, cst.Name):
+            lift.bounds = self.bounds(self.target.value)
+            if lift.bounds is not None:
+                return lift
+        drawn = list(drawn_from(self.target, self.over))
+        for target, over in drawn:
+            if over is None:
+                first = next((one for _, one in drawn if one is not None), None)
+                first = None if first is None else listed_tensor(first) or first
+                if first is None or not is_name(first):
+                    return None
+                high = f"len({self.code(first)})"
+                sizes = frozenset([*self.sizes(), (high, self.code(first), 0)])
+                lift.bounds = Bounds(target, 0, high, sizes)
+            elif not self.draw(lift, target, over):
+                return None
+        return lift if drawn else None
+
+    def draw(self, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
+        """Know what a name is that takes the rows of a tensor in turn."""
+        graph, is_list = self.call.graph, False
+        if is_name(over):
+            made = self.list_made_of(self.code(over))
+            is_list, over = made is not None, over if made is None else made
+        elif (read := listed_tensor(over)) is not None:
+            is_list, over = True, read
+        if not is_name(over):
+            return False
+        held = graph.of(self.held(self.code(over), self.around()))
+        if held is None or not held.shape:
+            return False
+        turn = graph.of(self.held(target, self.inside))
+        if is_list:
+            if len(held.shape) != 1:
+                return False
+        elif turn is None or len(held.shape) != len(turn.shape) + 1 or held.shape[0] == 0:
+            return False
+        lift.known[target] = Lifted(self.code(over), len(held.shape) - 1, 0, is_new=False)
+        lift.dtypes[target] = held.dtype
+        return True
+
+    def list_made_of(self, name: str) -> cst.BaseExpression | None:
+        """Return the tensor whose numbers a local lists, if it is bound once, and the tensor's
+        name too."""
+        made: list[cst.BaseExpression | None] = []
+        stored: list[str] = []
+        for one in within(self.function.body):
+            if isinstance(one, cst.SimpleStatementLine | cst.For | cst.With):
+                stored += stored_names(one)
+            if isinstance(one, cst.Assign) and stored_names(one) == {name}:
+                made.append(listed_tensor(one.value))
+        found = made[0] if len(made) == 1 else None
+        if not isinstance(found, cst.Name) or stored.count(name) != 1 or found.value in stored:
             return None
-        lift.known[target.value] = Lifted(self.code(over), len(turn.shape), 0, is_new=False)
-        lift.dtypes[target.value] = turn.dtype
-        return lift
+        return found
+
+    def filled_rows(self) -> set[str]:
+        """Return the tensors of which each turn reads and writes only its own row."""
+        target, node = self.target, self.node
+        if isinstance(target, cst.Tuple) and self.code(self.over).startswith("enumerate("):
+            target = target.elements[0].value
+        if not isinstance(node, cst.For) or not isinstance(target, cst.Name):
+            return set()
+        wanted = {
+            name
+            for one in within(node.body)
+            if isinstance(one, cst.Assign)
+            for t in one.targets
+            if isinstance(t.target, cst.Subscript)
+            for name in roots(t.target)
+        }
+        found = set()
+        for name in wanted:
+            seen = [o for o in within(node.body) if isinstance(o, cst.Name) and o.value == name]
+            above = [self.file.parents.get(one) for one in seen]
+            is_row = all(
+                isinstance(one, cst.Subscript)
+                and one.value in seen
+                and isinstance(one.slice[0].slice, cst.Index)
+                and self.code(one.slice[0].slice.value) == target.value
+                for one in above
+            )
+            if is_row and self.is_unshared(name):
+                found.add(name)
+        return found
+
+    def is_unshared(self, name: str) -> bool:
+        """Return whether no other local can be a view of a tensor."""
+        graph = self.call.graph
+        held = self.call.source.scope(self.inside[0]).get(name)
+        if held is None or held.kind != "value":
+            return False
+        maker = graph.made_by(held.value)
+        if maker is not None and maker.name in SHARING:
+            return False
+        first = self.inside[0].index
+        readers = graph.readers.get(held.value or 0, [])
+        places = {one: self.call.source.place(one) for one in readers if one.index < first}
+        return not any(
+            one.name in SHARING and (place is None or place.node is not self.over)
+            for one, place in places.items()
+        )
 
     def around(self) -> list[Operation]:
         """Return the operations of the function's own frames."""
@@ -159,12 +257,37 @@ class Loop:
             for tensor, dim in shape_read(assign, name):
                 if all(one[0] < line for one in assigned.get(tensor, [])):
                     yield name, tensor, dim
+        yield from self.sizes_made(assigned)
         for one in within(self.over):
             known_size = size_read(one)
             if known_size is not None:
                 tensor, dim = known_size
                 if all(o[0] < start for o in assigned.get(tensor, [])):
                     yield self.code(one), tensor, dim
+
+    def sizes_made(
+        self, assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]]
+    ) -> Iterator[tuple[str, str, int]]:
+        """Yield the sizes with which tensors are made before the loop: `torch.zeros(n, m)`."""
+        bound: dict[str, list[cst.Assign]] = {}
+        for one in within(self.function.body):
+            if isinstance(one, cst.Assign) and len(one.targets) == 1:
+                target = one.targets[0].target
+                for name in () if isinstance(target, cst.Subscript) else roots(target):
+                    bound.setdefault(name, []).append(one)
+        where = self.file.ranges[self.node]
+        start, last = where.start.line, where.end.line
+        if any(isinstance(one, cst.For | cst.While) for one in self.file.above(self.node)):
+            last = len(self.file.lines)  # what follows comes before, too
+        for name, (first, *more) in bound.items():
+            line = self.file.ranges[first].start.line
+            if more or line >= start or not isinstance(first.targets[0].target, cst.Name):
+                continue
+            for dim, size in enumerate(sizes_made(first.value)):
+                read = names_in(size) - {"self"}
+                lines = [at[0] for one in read for at in assigned.get(one, [])]
+                if all(at < line or at > last for at in lines):
+                    yield self.code(size), name, dim
 
     def is_read_after(self, names: set[str]) -> bool:
         """Return whether the function reads names elsewhere than in the loop, but for those that
@@ -236,6 +359,37 @@ def loops_in(call: Call) -> Iterator[Loop]:
                 yield Loop(name, file, loop, function, operations, ordered, call)
 
 
+def drawn_from(
+    target: cst.BaseExpression, over: cst.BaseExpression
+) -> Iterator[tuple[str, cst.BaseExpression | None]]:
+    """Yield names with what they take the rows of; None for the number of a turn."""
+    if isinstance(target, cst.Name):
+        yield target.value, over
+        return
+    if not isinstance(target, cst.Tuple) or not isinstance(over, cst.Call):
+        return
+    names = [one.value for one in target.elements]
+    plain = [one.value for one in over.args if not one.star and one.keyword is None]
+    if len(plain) != len(over.args) or not isinstance(over.func, cst.Name):
+        return
+    if over.func.value == "enumerate" and len(plain) == 1 and len(names) == 2:
+        if isinstance(names[0], cst.Name):
+            yield names[0].value, None
+            yield from drawn_from(names[1], plain[0])
+    elif over.func.value == "zip" and len(plain) == len(names):
+        for name, one in zip(names, plain, strict=True):
+            if isinstance(name, cst.Name):
+                yield name.value, one
+
+
+def listed_tensor(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the tensor that `x.tolist()` lists."""
+    is_call = isinstance(node, cst.Call) and not node.args
+    if not is_call or not isinstance(node.func, cst.Attribute):  # type: ignore[attr-defined]
+        return None
+    return node.func.value if node.func.attr.value == "tolist" else None  # type: ignore[attr-defined]
+
+
 def for_in(node: cst.BaseComp) -> cst.CompFor:
     return cst.ensure_type(node.for_in, cst.CompFor)
 
@@ -252,22 +406,28 @@ def is_size(node: cst.Call) -> bool:
 
 
 def size_read(node: cst.CSTNode) -> tuple[str, int] | None:
-    """Return tensor and dimension of `x.size(0)`, `x.shape[0]` and `len(x)`."""
-    tensor: cst.BaseExpression | None = None
-    dim: cst.BaseExpression = cst.Integer("0")
-    if isinstance(node, cst.Call) and len(node.args) == 1:
-        function, given = node.func, node.args[0].value
-        if isinstance(function, cst.Attribute) and function.attr.value == "size":
-            tensor, dim = function.value, given
-        elif isinstance(function, cst.Name) and function.value == "len":
-            tensor = given
-    elif isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute):
-        part = node.slice[0].slice
-        if node.value.attr.value == "shape" and isinstance(part, cst.Index):
-            tensor, dim = node.value.value, part.value
-    if not isinstance(tensor, cst.Name) or not isinstance(dim, cst.Integer):
-        return None
-    return tensor.value, dim.evaluated_value
+    """Return tensor and dimension of a size whose dimension is counted from the first."""
+    found = size_of(node)
+    return found if found is not None and found[1] >= 0 else None
+
+
+def sizes_made(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return the sizes of a tensor that `torch.zeros(a, b)` makes."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return []
+    root, name = node.func.value, node.func.attr.value
+    if not isinstance(root, cst.Name) or root.value != "torch":
+        return []
+    given = [one.value for one in node.args if one.keyword is None and not one.star]
+    if name == "full":
+        given = given[:1]
+    elif name not in ("zeros", "ones", "empty"):
+        return []
+    if len(given) == 1 and isinstance(given[0], cst.Tuple | cst.List):
+        given = [one.value for one in given[0].elements]
+    elif name == "full":
+        return []
+    return [] if any(isinstance(one, cst.StarredElement) for one in given) else given
 
 
 def shape_read(assign: cst.Assign, name: str) -> Iterator[tuple[str, int]]:
