@@ -27,6 +27,12 @@ graph, which NVIDIA's bindings (`cuda.bindings`, installed with PyTorch for CUDA
 each replay; without them the copies are made around it. What rewrites gain on many tasks is in
 [results.md](results.md).
 
+Where a call of the target can be recorded, rules over its operations come first
+(`cudal1_ci/propose/recorded/`). Of two candidates with the same edits, or where the recorded rule
+covers the one here, the second is listed as not tried. The rewrites here stay: scripted modules and
+compiled regions cannot be recorded, Python 3.10 has no columns of expressions, and a candidate
+for them is verified all the same.
+
 ## Kernels
 
 A Triton or CUDA kernel stays as it is, and is launched with other numbers (`launch_parameters`,

@@ -88,9 +88,10 @@ KEYS = {
 @click.option("--threshold", type=float, help="Relative [default: 0.05 on a CPU, 0.02 on a GPU].")
 @click.option(
     "--fail-on",
-    type=click.Choice(["never", "regression", "inconclusive"]),
-    help="Exit 1 for a regression that nobody agreed to, or 3 too when a verdict is inconclusive "
-    "[default: never].",
+    type=click.Choice(["never", "regression", "contract", "inconclusive"]),
+    help="Exit 1 for a regression that nobody agreed to; `contract`: also for another use that "
+    "worked in the base and does not in the head; `inconclusive`: or 3 when a verdict is [default: "
+    "never].",
 )
 @output_options
 def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
@@ -189,6 +190,7 @@ def measured(
             policy=settings.trial.policy,
             budget_s=settings.review.budget_s,
             may_reuse=not flags["fresh"],
+            examines=settings.trial.contract_s > 0,
         )
         found, ended = compare(pairs, bench)
         entries, notices = covered(found, known)
@@ -230,7 +232,9 @@ def exit_code(report: Report, fail_on: str) -> int:
     """Return the exit code of docs/exit-codes.md."""
     comparisons = [entry.comparison for entry in report.entries if entry.comparison is not None]
     is_slower = any(one.verdict == "regression" and one.acknowledged is None for one in comparisons)
-    if is_slower and fail_on in ("regression", "inconclusive"):
+    if is_slower and fail_on in ("regression", "contract", "inconclusive"):
+        return EXIT_NO
+    if fail_on == "contract" and any(one.broken for one in comparisons):
         return EXIT_NO
     if report.ended == "budget":
         return EXIT_BUDGET

@@ -27,7 +27,7 @@ from cudal1_ci.cli.outputs import refuse_unwritable, write_lines
 from cudal1_ci.cli.scan_options import plan_of
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, DiscoveryError
-from cudal1_ci.optimize.strategies import default_strategies, not_covered, proposed_by
+from cudal1_ci.optimize.strategies import covering, default_strategies, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import understanding_of
 from cudal1_ci.propose import Strategy
 from cudal1_ci.records import Candidate, Explanation, Problem, Target, Workload
@@ -208,7 +208,13 @@ def explanation(
     if recording is None:
         return said
     understanding = understanding_of(recording, problem, device, target.path)
-    return msgspec.structs.replace(said, understanding=understanding)
+    noticed = noticed_by(strategies, problem, recording, target.path)
+    return msgspec.structs.replace(
+        said,
+        understanding=understanding,
+        near_misses=noticed.near_misses,
+        warnings=noticed.failures,
+    )
 
 
 def proposals_of(
@@ -219,7 +225,7 @@ def proposals_of(
     before: list[Candidate] = []
     for strategy in strategies:
         candidates = proposed_by(strategy, problem, recording, (), MOST_PROPOSED)
-        heard = not_covered(candidates, before)
+        heard = [one for one in candidates if covering(one, before) is None]
         before += heard
         found[strategy.name] = tuple(one.proposer for one in heard)
     return found

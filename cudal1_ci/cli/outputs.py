@@ -20,7 +20,7 @@ from cudal1_ci.render import FORMATS, LISTING_FORMATS, render
 from cudal1_ci.render.comment import About, comment
 from cudal1_ci.render.patch import patch_name
 from cudal1_ci.render.published import listing
-from cudal1_ci.render.text import print_listing, print_report
+from cudal1_ci.render.text import print_listing, print_report, render_text
 
 FILES = {
     "json": "JSON; `-` writes it to stdout instead of --format",
@@ -138,7 +138,9 @@ def write_document(
         if isinstance(shown, Listing):
             print_listing(shown, console)
         else:
-            print_report(shown, console)
+            print_report(shown, console, why=flags.get("why", False))
+    elif on_stdout == "text" and isinstance(shown, Report):
+        click.echo(render_text(shown, why=flags.get("why", False)), nl=False)
     elif template is not None and on_stdout == "comment" and isinstance(shown, Report):
         click.echo(comment(shown, About(), template=template), nl=False)
     else:

@@ -54,7 +54,7 @@ token is read from GITHUB_TOKEN.
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["never", "regression", "inconclusive"]),
+    type=click.Choice(["never", "regression", "contract", "inconclusive"]),
     default="never",
     show_default=True,
     help="What makes the check run fail.",

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cudal1_ci.cli.device import measures_on_gpu, require
+from cudal1_ci.cli.device import require
 from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced, with_shared_gpu
 from cudal1_ci.cli.execution import settings_of
 from cudal1_ci.cli.outputs import (
@@ -23,6 +23,7 @@ from cudal1_ci.cli.preflight import refuse_missing
 from cudal1_ci.cli.scan_options import KEYS as SEARCH_KEYS
 from cudal1_ci.cli.scan_options import (
     context_of,
+    context_without_memory,
     exit_code,
     plan_of,
     refuse_no_folder,
@@ -35,7 +36,6 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import working_tree_change
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.records import Report
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.render.published import published
@@ -58,6 +58,7 @@ KEYS = {**SEARCH_KEYS, "budget": "budget"}
 @click.option("--changed", metavar="BASE", help="Only what changed since the merge base with BASE.")
 @click.option("--list", "list_only", is_flag=True, help="Discovery only: judge nothing.")
 @click.option("--dry-run", is_flag=True, help="Say what would be tried; judge nothing.")
+@click.option("--why", is_flag=True, help="Also say what was nearly proposed, and not tried.")
 @click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is resumable.")
 @click.option("--resume", is_flag=True, help="Go on with the last unfinished scan of PATH.")
 @click.option("--apply", "apply_them", is_flag=True, help="Apply the best proposals to the tree.")
@@ -97,10 +98,9 @@ def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str
     if flags["list_only"]:
         write_listing(plan, flags)
         return
-    kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
-    strategies = default_strategies(settings.playbook, kind, min_share=settings.review.min_share)
-    for line in preview(plan, strategies, settings.review.num_candidates):
-        click.echo(line)
+    with context_without_memory(plan, settings, progress) as context, progress:
+        for line in preview(plan, context):
+            click.echo(line)
 
 
 def planned(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Plan:

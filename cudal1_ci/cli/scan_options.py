@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -160,19 +162,37 @@ def context_of(
         if backend is not None and any(planned.problem is not None for planned in plan.targets):
             pool = stack.enter_context(Pool(backend, notice=progress.notice, is_of_one_kind=True))
         session: Judge = pool.first if pool else stack.enter_context(alone(plan, settings))
-        kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
-        yield RunContext(
-            session=session,
-            pool=pool,
-            strategies=default_strategies(
-                settings.playbook, kind, min_share=settings.review.min_share
-            ),
-            archive=archive,
-            progress=progress,
-            config=settings.review,
-            policy=settings.trial.policy,
-            may_reuse=may_reuse,
-        )
+        yield searching(archive, session, settings, progress, pool=pool, may_reuse=may_reuse)
+
+
+@contextlib.contextmanager
+def context_without_memory(
+    plan: Plan, settings: Settings, progress: Progress
+) -> Iterator[RunContext]:
+    """Yield one verifier and the strategies, for a run that writes nothing to the checkout."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Archive.open(Path(folder) / "archive.sqlite") as archive,
+        alone(plan, settings) as session,
+    ):
+        yield searching(archive, session, settings, progress)
+
+
+def searching(
+    archive: Archive, session: Judge, settings: Settings, progress: Progress, **more: Any
+) -> RunContext:
+    """Return the context of a search, with the strategies that suit the device."""
+    kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
+    min_share = settings.review.min_share
+    return RunContext(
+        session=session,
+        strategies=default_strategies(settings.playbook, kind, min_share=min_share),
+        archive=archive,
+        progress=progress,
+        config=settings.review,
+        policy=settings.trial.policy,
+        **more,
+    )
 
 
 def alone(plan: Plan, settings: Settings) -> Session:

@@ -8,6 +8,9 @@ noted, and the times are still compared. A guessed call raises no alarm that cou
 inconclusive at most. With several devices of one kind a pair is measured on one of them, and again
 on any.
 
+Where the outputs are the same, the head is then used in other ways than its workload shows, each
+tried on the base first, once for each pair. Times come before that, and no verdict depends on it.
+
     entries, ended = compare(pairs, bench)
 """
 
@@ -31,6 +34,7 @@ from cudal1_ci.records import (
     Candidate,
     ComparedWorkload,
     Comparison,
+    ContractCheck,
     Entry,
     Evaluation,
     Measurement,
@@ -48,6 +52,7 @@ DIFFERING = ("incorrect_values", "precision")
 SPENT = "not reached: the budget was spent"
 UNCONFIRMED = "a difference was seen and not measured again: "
 NO_BUDGET = "the budget was spent"
+OTHER_OUTPUTS = "outputs changed at the workload: contract not examined"
 GUESSED = "a difference, under a guess of how it is called: declare a workload to be sure"
 
 
@@ -63,6 +68,8 @@ class Bench:
     """Hash of the verifier's settings."""
     budget_s: float | None = None
     may_reuse: bool = True
+    examines: bool = True
+    """Whether other uses than the workloads' are tried."""
     pool: Pool | None = None
     """Several slots; `session` is the first one's verifier. None where that is all."""
     clock: Callable[[], float] = time.monotonic
@@ -73,11 +80,15 @@ class Bench:
     def __post_init__(self) -> None:
         self.started_s = self.clock()
 
-    def has_time(self, reserved_s: float = 0.0) -> bool:
-        """Return whether more than this is left of the budget."""
+    def is_over(self, reserved_s: float = 0.0) -> bool:
+        """Return whether no more than this is left of the budget."""
         if self.budget_s is None:
-            return True
-        has = self.clock() - self.started_s + reserved_s <= self.budget_s
+            return False
+        return self.clock() - self.started_s + reserved_s > self.budget_s
+
+    def has_time(self, reserved_s: float = 0.0) -> bool:
+        """Return whether more than this is left. Where it is not, something was left out."""
+        has = not self.is_over(reserved_s)
         self.was_cut = self.was_cut or not has
         return has
 
@@ -89,6 +100,10 @@ class Looks:
     pair: Pair
     measurements: dict[str, list[Measurement]] = field(default_factory=dict)
     output_change: str | None = None
+    passed: Evaluation | None = None
+    """The first look's, where the outputs are the same."""
+    contract: tuple[ContractCheck, ...] | None = None
+    contract_s: float | None = None
     refused: Comparison | None = None
     """What is said of it where there are no times."""
     took_s: float = 0.0
@@ -134,6 +149,8 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
     for number in range(2, wanted + 1):
         alarming = [one for one in looks if one.raises_alarm(bench.config)]
         look_at_each(alarming, number, bench, lambda: not bench.has_time())
+    if bench.examines:
+        examine_contracts(looks, bench)
     entries = [entry(one, wanted, bench.config) for one in looks]
     return [*entries, *pairs.others], "budget" if bench.was_cut else "done"
 
@@ -141,13 +158,9 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
 def look_at_each(
     looks: Sequence[Looks], number: int, bench: Bench, is_over: Callable[[], bool]
 ) -> list[Looks]:
-    """Measure pairs once more, on one slot each; return those that were not reached.
+    """Measure pairs once more; return those that were not reached. Raises KeyboardInterrupt."""
 
-    Raises:
-        KeyboardInterrupt: Also where it came while several slots were at work.
-    """
-
-    def work(one: Looks, verifier: Judge) -> bool:
+    def work(one: Looks, verifier: Judge) -> None:
         if number == 1:
             bench.progress.target_started(one.pair.target)
         else:
@@ -157,8 +170,26 @@ def look_at_each(
         look(one, number, bench, verifier)
         if bench.pool:
             bench.progress.target_ended(one.pair.target)
-        return True
 
+    def lost(one: Looks, reason: str) -> None:
+        refuse(one, Comparison(verdict="inconclusive", reason=reason), bench)
+
+    return each(looks, work, lost, bench, is_over)
+
+
+def each(
+    looks: Sequence[Looks],
+    work: Callable[[Looks, Judge], None],
+    lost: Callable[[Looks, str], None],
+    bench: Bench,
+    is_over: Callable[[], bool],
+) -> list[Looks]:
+    """Do something to each pair, on one slot each; return those that were not reached. `lost` gets
+    the reason where a slot was lost.
+
+    Raises:
+        KeyboardInterrupt: Also where it came while several slots were at work.
+    """
     if bench.pool is None:
         for place, one in enumerate(looks):
             if is_over():
@@ -166,13 +197,18 @@ def look_at_each(
             work(one, bench.session)
         return []
     run_status = Ending()
-    outcomes = bench.pool.map(looks, work, is_over=is_over, run_status=run_status)
+
+    def done(one: Looks, verifier: Judge) -> bool:
+        work(one, verifier)
+        return True
+
+    outcomes = bench.pool.map(looks, done, is_over=is_over, run_status=run_status)
     if run_status.was_interrupted:
         raise KeyboardInterrupt
     unreached = []
     for one, outcome in zip(looks, outcomes, strict=True):
         if outcome.reason is not None:
-            refuse(one, Comparison(verdict="inconclusive", reason=outcome.reason), bench)
+            lost(one, outcome.reason)
         elif outcome.result is None:
             unreached.append(one)
     return unreached
@@ -216,6 +252,8 @@ def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
     if found.verdict.status != "passed":
         refuse(one, refusal(found), bench)
         return
+    if number == 1 and one.output_change is None:
+        one.passed = found
     for measurement in found.measurements:
         one.measurements.setdefault(measurement.workload, []).append(measurement)
         bench.progress.compared(one.pair.target, measurement)
@@ -234,7 +272,7 @@ def evaluation(
 ) -> Evaluation:
     """Return the archive's evaluation for this look, or run a new trial."""
     head = msgspec.structs.replace(head, problem_id=problem.id)
-    policy = f"{bench.policy} look {number}"
+    policy = policy_of(number, bench)
     if bench.may_reuse:
         key = verifier.device().key
         known = bench.archive.lookup(problem.id, head.id, key, policy)
@@ -243,6 +281,52 @@ def evaluation(
     found = verifier.evaluate(problem, head)
     bench.archive.record(found, policy)
     return found
+
+
+def policy_of(number: int, bench: Bench) -> str:
+    """Return the policy under which a look is kept."""
+    return f"{bench.policy} look {number}"
+
+
+def examine_contracts(looks: Sequence[Looks], bench: Bench) -> None:
+    """Try the uses that no workload shows on each pair that was measured, in the time that is left.
+    Where the outputs differ already, a difference elsewhere would prove nothing."""
+    measured = [one for one in looks if one.measurements]
+    for one in measured:
+        if one.passed is None:
+            not_examined(one, OTHER_OUTPUTS)
+        else:
+            one.contract, one.contract_s = one.passed.contract, one.passed.contract_s
+    waiting = [one for one in measured if one.contract is None]
+
+    def work(one: Looks, verifier: Judge) -> None:
+        examine_contract(one, bench, verifier)
+
+    for one in each(waiting, work, not_examined, bench, bench.is_over):
+        not_examined(one, NO_BUDGET)
+
+
+def examine_contract(one: Looks, bench: Bench, verifier: Judge) -> None:
+    """Try the other uses of a pair. What is found is kept with its first look."""
+    assert one.passed is not None
+    try:
+        with patient_until(bench.is_over):
+            found = verifier.examine_contract(one.pair.problem, one.passed)
+    except GaveUp:
+        not_examined(one, NO_BUDGET)
+        return
+    except WorkerError as error:
+        not_examined(one, f"the judge failed: {error}")
+        return
+    one.contract, one.contract_s = found.contract, found.contract_s
+    if found.contract is not None:
+        bench.archive.record(found, policy_of(1, bench))
+        bench.progress.contract_tried(one.pair.target, found.contract)
+
+
+def not_examined(one: Looks, reason: str) -> None:
+    """Note why the other uses of a pair were not tried."""
+    one.contract = (ContractCheck(aspect="contract", result="not_tried", detail=reason),)
 
 
 def indulgent(problem: Problem) -> Problem:
@@ -298,6 +382,8 @@ def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
             verdict=worst(each.verdict for each in rows),
             rows=rows,
             output_change=one.output_change,
+            contract=one.contract,
+            contract_s=one.contract_s,
         ),
     )
 

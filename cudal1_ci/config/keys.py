@@ -65,7 +65,7 @@ class Settings(Record, frozen=True, kw_only=True):
     """How many verifiers share a GPU in `scan`, `sweep` and `bench` where `device` is `auto` or
     `cuda`: while one compiles another one times. Only one times at once. A verifier needs four
     processor cores; fewer are started where there are fewer."""
-    fail_on: Literal["never", "proposal", "regression", "inconclusive"] = "never"
+    fail_on: Literal["never", "proposal", "regression", "contract", "inconclusive"] = "never"
     """What makes the exit code say no."""
     require_sandbox: bool = False
     """Refuse to run programs where a layer of the sandbox is not granted."""

@@ -15,6 +15,7 @@ from cudal1_ci.github.marker import key_of
 from cudal1_ci.github.sanitize import one_line, ordinary_path, plain
 from cudal1_ci.records import Comparison, Entry, Report
 from cudal1_ci.render.digest import digest, worth
+from cudal1_ci.render.other_uses import changed_lines
 from cudal1_ci.render.wording import at_least_text, count_text
 
 CHECK_NAME = "cudal1-ci"
@@ -101,10 +102,12 @@ def annotations_of(document: Report) -> list[Payload]:
         key=lambda e: -(e.comparison.slowdown or 0.0) if e.comparison else 0.0,
     )
     changed = [e for e in document.entries if e.comparison and e.comparison.output_change]
+    broken = [e for e in document.entries if e.comparison and e.comparison.broken]
     made: list[Payload] = []
     for annotation in (
         *(_regression(entry) for entry in regressed),
         *(_output_change(entry) for entry in changed),
+        *(_other_use(entry) for entry in broken),
         *_proposals(document),
     ):
         if annotation is not None and len(made) < MAX_ANNOTATIONS:
@@ -123,6 +126,11 @@ def _regression(entry: Entry) -> Payload | None:
 def _output_change(entry: Entry) -> Payload | None:
     change = entry.comparison.output_change if entry.comparison else None
     return _annotation(entry, "notice", "Other output", change or "")
+
+
+def _other_use(entry: Entry) -> Payload | None:
+    lines = changed_lines(entry.comparison) if entry.comparison else []
+    return _annotation(entry, "notice", "Worked in the base", "; ".join(lines))
 
 
 def _proposals(document: Report) -> Iterator[Payload | None]:

@@ -28,6 +28,8 @@ class Standing(Record, frozen=True, kw_only=True):
     num_improvements: int
     num_inconclusive: int
     num_output_changes: int
+    num_broken: int
+    """Targets that break a use which worked in the base."""
     num_proposals: int
     is_complete: bool
     """Whether every target was processed."""
@@ -41,12 +43,15 @@ class Standing(Record, frozen=True, kw_only=True):
             or self.num_improvements
             or self.num_proposals
             or self.num_output_changes
+            or self.num_broken
         )
 
     def conclusion(self, fail_on: str) -> Conclusion:
         """Return the check run's conclusion; an unclear or incomplete report is no success."""
         if self.overall == "regression":
             return "neutral" if fail_on == "never" else "failure"
+        if self.num_broken and fail_on == "contract":
+            return "failure"
         if self.overall == "inconclusive" and fail_on == "inconclusive":
             return "failure"
         if self.overall in ("inconclusive", "skipped") or not self.is_complete:
@@ -62,6 +67,7 @@ class Standing(Record, frozen=True, kw_only=True):
             _count_text(self.num_inconclusive, "target", "inconclusive"),
             _count_text(self.num_improvements, "improvement"),
             _count_text(self.num_output_changes, "changed output"),
+            _count_text(self.num_broken, "target", "with a use that no longer works"),
             _count_text(self.num_proposals, "faster version", "proven"),
         ]
         parts = [part for part in counted if part]
@@ -103,6 +109,7 @@ def standing(document: Report) -> Standing:
         num_improvements=verdicts["improvement"],
         num_inconclusive=verdicts["inconclusive"],
         num_output_changes=sum(one.output_change is not None for one in comparisons),
+        num_broken=sum(bool(one.broken) for one in comparisons),
         num_proposals=sum(entry.best is not None for entry in document.entries),
         is_complete=document.ended == "done",
     )

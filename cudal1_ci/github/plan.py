@@ -35,7 +35,7 @@ MAX_BODY = 65_536
 """Characters of a comment that GitHub takes."""
 
 CommentWhen = Literal["auto", "always", "never"]
-FailOn = Literal["never", "regression", "inconclusive"]
+FailOn = Literal["never", "regression", "contract", "inconclusive"]
 
 
 class Options(Record, frozen=True, kw_only=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cudal1_ci.propose import RecordingStrategy, Strategy
+import msgspec
+
+from cudal1_ci.propose import Noticed, RecordingStrategy, Strategy
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded.strategy import RecordedRewrites, covered_by
@@ -39,10 +41,28 @@ def proposed_by(
     return strategy.propose(problem, evaluations, n)
 
 
-def not_covered(
-    candidates: Sequence[Candidate], before: Sequence[Candidate]
-) -> Sequence[Candidate]:
-    """Return the candidates with other edits than those of earlier strategies."""
-    known = {operators_of(one) for one in before}
-    known |= {(name,) for one in before for name in covered_by(operators_of(one))}
-    return [one for one in candidates if operators_of(one) not in known - {()}]
+def noticed_by(
+    strategies: Sequence[Strategy], problem: Problem, recording: Recording, path: str
+) -> Noticed:
+    """Return what strategies noticed in a recording. `path` is the file of a program that is a
+    text."""
+    found = [s.noticed(problem, recording) for s in strategies if isinstance(s, RecordingStrategy)]
+    return Noticed(
+        near_misses=tuple(
+            msgspec.structs.replace(miss, path=miss.path or path)
+            for one in found
+            for miss in one.near_misses
+        ),
+        failures=tuple(failure for one in found for failure in one.failures),
+    )
+
+
+def covering(candidate: Candidate, before: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate of an earlier strategy that has the same edits, or finds more than
+    them; None if there is none."""
+    edits = operators_of(candidate)
+    for one in before if edits else ():
+        known = operators_of(one)
+        if edits == known or (len(edits) == 1 and edits[0] in covered_by(known)):
+            return one
+    return None

@@ -30,11 +30,11 @@ from cudal1_ci.optimize.llm_loop import (
     known_profile,
     optimize,
 )
-from cudal1_ci.optimize.strategies import not_covered, proposed_by
+from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
-from cudal1_ci.propose import RecordingStrategy, Strategy
+from cudal1_ci.propose import Noticed, RecordingStrategy, Strategy
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
@@ -44,12 +44,15 @@ from cudal1_ci.records import (
     Contradiction,
     Entry,
     Evaluation,
+    NotTried,
     Problem,
     Target,
     TreeProgram,
     Understanding,
 )
 from cudal1_ci.records.recording import Recording
+from cudal1_ci.records.report import TargetClass
+from cudal1_ci.render.wording import time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 
@@ -69,6 +72,16 @@ NEGLIGIBLE = (
     "(`review.min-share`)"
 )
 NEGLIGIBLE_HINT = "to look at it all the same, set review.min-share = 0"
+AT_THE_FLOOR: TargetClass = "at the floor"
+FLOOR = AT_THE_FLOOR + ": {total} of {bound}"
+"""Measured, and the least that any form of the call can take."""
+NOT_RECORDED = "no call was recorded: {reason}"
+COVERED = "the same is proposed as `{proposer}`"
+OVER_THE_LIMIT = "more than {most} candidates in a round (`review.num-candidates`)"
+OUT_OF_TURN = "other targets had their share of the budget"
+NO_ROUND = "no round was left for it"
+MOST_LEFT_OUT = 20
+"""Candidates beyond the limit of a round that are listed."""
 KERNEL_HINT = "give a model, which writes kernels: --model"
 UNDERSTANDING = "understanding"
 """The name under which a failure to say what a recording shows is kept."""
@@ -90,7 +103,13 @@ def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: R
         return search.entry()
     context.progress.target_skipped(target, reason)
     entry = untried(replace(planned, hint=hint), reason)
-    return msgspec.structs.replace(entry, understanding=search.understanding)
+    return msgspec.structs.replace(
+        entry,
+        understanding=search.understanding,
+        near_misses=search.noticed.near_misses,
+        not_tried=search.not_tried(reason),
+        warnings=search.warnings(),
+    )
 
 
 def reason_for_no_result(planned: Planned, search: TargetSearch) -> tuple[str | None, str | None]:
@@ -147,16 +166,31 @@ class TargetSearch:
         self.review = Review(reviewer, problem, context.is_over) if reviewer else None
         self.seen: set[str] = set()
         self.recording: Recording | None = None
+        self.no_recording: str | None = None
+        """Why there is none, where one was asked for."""
         self.was_asked = False
         """Whether a recording was asked for."""
         self.understanding: Understanding | None = None
+        self.noticed = Noticed()
+        self.found_by_strategies: dict[str, Candidate] = {}
+        """What was proposed, tried or not, by its id."""
+        self.left_out: dict[str, str] = {}
+        """Why candidates were left out, by their ids."""
+
+    def look(self) -> tuple[list[Candidate], str | None]:
+        """Return what is to be tried first, and why nothing of it is; None where there is no
+        reason. `scan --dry-run` does the same and no more."""
+        first = self.next_candidates()
+        self.understand()
+        return first, self.floor()
 
     def run(self, hint: str | None) -> tuple[str | None, str | None]:
         """Verify the reference, then rounds of proposals, then a model's. Returns why nothing was
         tried, with what would help."""
         problem, context = self.problem, self.context
-        first = self.next_candidates()
-        self.understand()
+        first, floor = self.look()
+        if floor is not None:
+            return floor, None
         is_negligible = speedups.is_negligible(problem, context.config.min_share)
         optimizer = None if is_negligible else context.optimizer
         if not first and optimizer is None:
@@ -230,16 +264,31 @@ class TargetSearch:
             try:
                 recording = self.recorded() if isinstance(strategy, RecordingStrategy) else None
                 most = self.context.config.num_candidates
-                proposed = proposed_by(strategy, self.problem, recording, self.evaluations, most)
+                more = 0 if self.target.is_kernel else MOST_LEFT_OUT
+                proposed = proposed_by(
+                    strategy, self.problem, recording, self.evaluations, most + more
+                )
             except CudaL1Error:
                 raise
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
                 self.failed(strategy.name, bug(error))
                 continue
-            for candidate in not_covered(proposed, found):
-                if candidate.id not in self.seen:
+            heard: list[Candidate] = []
+            for candidate in proposed:
+                if candidate.id in self.seen:
+                    continue
+                self.found_by_strategies[candidate.id] = candidate
+                other = covering(candidate, found)
+                if other is not None:
                     self.seen.add(candidate.id)
-                    found.append(candidate)
+                    self.left_out[candidate.id] = COVERED.format(proposer=other.proposer)
+                elif len(heard) == most:
+                    self.left_out[candidate.id] = OVER_THE_LIMIT.format(most=most)
+                else:
+                    self.seen.add(candidate.id)
+                    self.left_out.pop(candidate.id, None)
+                    heard.append(candidate)
+            found += heard
         return found
 
     def recorded(self) -> Recording | None:
@@ -247,7 +296,10 @@ class TargetSearch:
         once; None where that is not possible."""
         if not self.was_asked and not self.target.is_kernel and self.problem.workloads:
             found = self.context.session.record(self.problem, self.problem.workloads[0])
-            self.recording = None if isinstance(found, str) else found
+            if isinstance(found, str):
+                self.no_recording = found
+            else:
+                self.recording = found
         self.was_asked = True
         return self.recording
 
@@ -259,11 +311,63 @@ class TargetSearch:
         device = self.context.session.device()
         try:
             found = understanding_of(recording, self.problem, device, self.target.path)
+            shown = found.operations[:MOST_SHOWN]
+            self.understanding = msgspec.structs.replace(found, operations=shown)
+            self.noticed = noticed_by(self.strategies, self.problem, recording, self.target.path)
         except Exception as error:  # noqa: BLE001 (what is shown of a target costs no proposal)
             self.failed(UNDERSTANDING, bug(error))
-            return
-        shown = found.operations[:MOST_SHOWN]
-        self.understanding = msgspec.structs.replace(found, operations=shown)
+
+    def floor(self) -> str | None:
+        """Return that the target is at the floor, under each of its workloads; None if it is not,
+        or a backward pass, of which nothing is recorded, takes part of the time."""
+        known, problem, session = self.understanding, self.problem, self.context.session
+        if known is None or known.category != AT_THE_FLOOR:
+            return None
+        if any(one.mode != "infer" for one in problem.workloads):
+            return None
+        for one in problem.workloads[1:]:
+            found = session.record(problem, one)
+            if isinstance(found, str):
+                return None
+            other = understanding_of(found, problem, session.device(), self.target.path)
+            if other.category != AT_THE_FLOOR:
+                return None
+        return FLOOR.format(total=time_text(known.total_us), bound=time_text(known.bound_us))
+
+    def not_tried(
+        self, reason: str | None = None, besides: Sequence[Candidate] = ()
+    ) -> tuple[NotTried, ...]:
+        """Return what was proposed and not verified, `besides` some, with the reason of each, or
+        of all."""
+        tried = {one.candidate.id for one in self.evaluations} | {one.id for one in besides}
+        return tuple(
+            NotTried(
+                proposer=one.proposer, reason=self.left_out.get(number) or reason or self.cut_by()
+            )
+            for number, one in self.found_by_strategies.items()
+            if number not in tried
+        )
+
+    def cut_by(self) -> str:
+        """Return why candidates had no turn, of which nothing else is known."""
+        context = self.context
+        if context.ending.was_interrupted:
+            return INTERRUPTED
+        if context.ending.was_cut:
+            return SPENT
+        if context.was_deferred:
+            return OUT_OF_TURN
+        return context.fallen.get(self.target) or NO_ROUND
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what failed on the target: the recording, strategies and single rules."""
+        failed = self.context.failed(self.target)
+        has_none = self.no_recording is not None and self.evaluations
+        return (
+            *((NOT_RECORDED.format(reason=self.no_recording),) if has_none else ()),
+            *(f"{name}: {reason}" for name, reason in failed.items()),
+            *self.noticed.failures,
+        )
 
     def failed(self, strategy: str, reason: str) -> None:
         """Keep why a strategy gave nothing more."""
@@ -385,6 +489,9 @@ class TargetSearch:
             target=self.target,
             workloads=self.problem.workloads,
             understanding=self.understanding,
+            near_misses=self.noticed.near_misses,
+            not_tried=self.not_tried(),
+            warnings=self.warnings(),
             evaluations=tuple(self.evaluations),
             model_use=self.work.use() if self.work else None,
             opinion_use=self.review.use() if self.review else None,

@@ -4,7 +4,8 @@
 
 The time of a call is split in four: the host between operations, the fixed cost of calling each
 operation, memory, and arithmetic. The largest part names the target's class. A target is at the
-floor if its time is near the least that the device's figures allow (`propose/roofline.py`).
+floor if its time is near the least that the device's figures allow (`propose/roofline.py`), and
+that bound holds for any form of it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ NEAR = 0.8
 """At the floor is what takes no more than the least time over this."""
 FLOPS_PER_BYTE = 8.0
 """Above it a product takes its time by arithmetic; for devices without figures."""
+MOST_AT_THE_FLOOR = 8
+"""Operations, without views, of a call whose bound is believed."""
 MOST_SHOWN = 10
 """Expressions that a report keeps."""
 MAX_CODE_CHARS = 120
@@ -42,6 +45,16 @@ NO_COPY = (VIEWS - {"contiguous", "reshape", "flatten"}) | frozenset(
     ("detach", "chunk", "split", "unbind", "narrow", "select", "view_as", "data", "numpy")
 )
 MAYBE_COPY = frozenset(("contiguous", "reshape", "flatten"))
+
+
+PICKED = frozenset(
+    (
+        *("getitem", "embedding", "index_select", "gather", "take", "take_along_dim", "setitem"),
+        *("zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones"),
+        *("new_empty", "new_full", "rand_like", "randn_like", "type_as", "copy_"),
+    )
+)
+"""Operations that need not read all of what they are given."""
 
 
 @dataclass
@@ -98,7 +111,7 @@ def class_of(
     total_us = graph.recording.total_us
     if not graph.operations or not total_us:
         return "unknown"
-    if bound_us is not None and bound_us >= NEAR * total_us:
+    if bound_us is not None and bound_us >= NEAR * total_us and is_bound_sure(graph):
         return "at the floor"
     parts: dict[TargetClass, float] = {
         "host-bound": max(0.0, total_us - sum(map(time_us, graph.operations))),
@@ -112,6 +125,25 @@ def class_of(
         by: TargetClass = "compute-bound" if is_arithmetic(one, graph, facts) else "memory-bound"
         parts[by] += time_us(one) - calling_us
     return max(parts, key=lambda one: parts[one])
+
+
+def is_bound_sure(graph: Graph) -> bool:
+    """Return whether no form of a call can beat its bound: it has few operations, none of them
+    twice, and at most one product, of what is given. Arithmetic of several products, or of matrices
+    that the call makes itself, may be saved."""
+    if graph.recording.is_cut:
+        return False
+    working = [one for one in graph.operations if bytes_of(one, graph)]
+    spans = [(one.recorded.frame, one.recorded.span) for one in working]
+    if len(working) > MOST_AT_THE_FLOOR or len({*spans}) < len(spans):
+        return False
+    products = [one for one in working if one.name in PRODUCTS or one.name in (*HEAVY, ATTENTION)]
+    made = {n for one in working for n in one.recorded.outputs}
+    return not products or (
+        len(products) == 1
+        and products[0].name not in HEAVY
+        and not made.intersection(values_in(products[0].recorded))
+    )
 
 
 def is_arithmetic(operation: Operation, graph: Graph, facts: DeviceFacts | None) -> bool:
@@ -135,21 +167,51 @@ def bound_of(demand: Demand, facts: DeviceFacts | None) -> tuple[str, float | No
 
 
 def demand_of(graph: Graph) -> Demand:
-    """Return the least that a recorded call demands of any device: each given tensor that is read
-    is read once, and what is returned is written once."""
+    """Return the least that a recorded call demands of any device: each given tensor that must be
+    read is read once, and what is returned is written once."""
     recording = graph.recording
+    used = values_used(graph)
     given = [n for n in graph.readers if recording.values[n].origin != "operation"]
-    made = [n for n in recording.outputs if recording.values[n].origin == "operation"]
+    made = [n for n in recording.outputs if n in graph.maker and bytes_of(graph.maker[n], graph)]
     products = {True: 0, False: 0}
     for one in graph.operations:
         products[one.name in CONVOLUTIONS] += flops_of(one, graph)
     first = next((graph.of(n) for n in recording.outputs), None)
     return Demand(
-        num_bytes=sum(size_of(recording.values[n]) for n in dict.fromkeys([*given, *made])),
+        num_bytes=sum(bytes_read(graph, n, used) for n in dict.fromkeys(given))
+        + sum(size_of(recording.values[n]) for n in dict.fromkeys(made)),
         product_flops=products[False],
         convolution_flops=products[True],
         dtype="none" if first is None else first.dtype,
     )
+
+
+def values_used(graph: Graph) -> set[int]:
+    """Return the values that the outputs of a call are made of, and the outputs."""
+    used: set[int] = set()
+    waiting = [*graph.recording.outputs]
+    while waiting:
+        value = waiting.pop()
+        if value not in used:
+            used.add(value)
+            maker = graph.maker.get(value)
+            waiting += [] if maker is None else [*values_in(maker.recorded)]
+    return used
+
+
+def bytes_read(graph: Graph, value: int, used: set[int]) -> int:
+    """Return the least bytes of a given tensor that must be read: none where only its shape or its
+    rows by number are, those of a slice where that is all, and none for an unused result."""
+    most = 0
+    for one in graph.readers.get(value, []):
+        if not used.intersection(one.recorded.outputs):
+            continue
+        if not bytes_of(one, graph):  # a view
+            parts = [made for made in one.recorded.outputs if made != value]
+            most = max(most, sum(bytes_read(graph, made, used) for made in parts))
+        elif one.name not in PICKED:
+            most = size_of(graph.recording.values[value])
+    return most
 
 
 def flops_of(operation: Operation, graph: Graph) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.records import Candidate, Evaluation, NearMiss, Problem
 from cudal1_ci.records.recording import Recording
 
 
@@ -26,6 +27,15 @@ class Strategy(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Noticed:
+    """What rules saw in a recorded call besides what they propose."""
+
+    near_misses: tuple[NearMiss, ...] = ()
+    failures: tuple[str, ...] = ()
+    """Rules that raised, with the error, for people."""
+
+
 @runtime_checkable
 class RecordingStrategy(Strategy, Protocol):
     """Propose candidates from what one call of the reference did."""
@@ -40,4 +50,8 @@ class RecordingStrategy(Strategy, Protocol):
         """Return at most `n` candidates, as `propose` does, which is called where nothing could
         be recorded.
         """
+        ...
+
+    def noticed(self, problem: Problem, recording: Recording) -> Noticed:
+        """Return what was nearly proposed from a recording, and what failed meanwhile."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cudal1_ci.records.evaluation import Device, Measurement
+from cudal1_ci.records.evaluation import ContractCheck, Device, Measurement
 from cudal1_ci.records.record import (
     Count,
     Name,
@@ -77,6 +77,17 @@ class Comparison(Published, frozen=True, kw_only=True):
     output_change: Text | None = None
     """How the outputs of the two differ, where they do: it is noted, and no verdict on time."""
     acknowledged: Acknowledgement | None = None
+    contract: tuple[ContractCheck, ...] | None = None
+    """Other uses than the workload's, each tried on the base first, where the outputs of the
+    workload are the same; None where that was left out. A line that is broken is stated, and is no
+    verdict on time."""
+    contract_s: NotNegative | None = None
+    """Seconds that these took, in this run or in the one that tried them."""
+
+    @property
+    def broken(self) -> tuple[ContractCheck, ...]:
+        """Return the lines of the contract that the base keeps and the head breaks."""
+        return tuple(one for one in self.contract or () if one.result == "broken")
 
     def __post_init__(self) -> None:
         refuse_disorder(self, "slowdown")

@@ -196,6 +196,8 @@ class Evaluation(Published, frozen=True, kw_only=True):
     device: Device | None = None
     elapsed_s: NotNegative = 0.0
     contract: tuple[ContractCheck, ...] | None = None
+    contract_s: NotNegative | None = None
+    """Seconds of `elapsed_s` that these lines took; None where none was tried."""
     phase: Phase | None = None
     """Whether its times are one repetition in processes that were kept, or as many as a claim needs
     in fresh ones. None where another number of repetitions was asked for."""

@@ -120,6 +120,25 @@ class Understanding(Published, frozen=True, kw_only=True):
     """By expression, most expensive first."""
 
 
+class NearMiss(Published, frozen=True, kw_only=True):
+    """Describe a place that a rule nearly matched."""
+
+    rule: Name
+    path: Text
+    line: Count
+    code: Text
+    """The expression, on one line."""
+    fact: Text
+    """Why the rule proposes nothing there."""
+
+
+class NotTried(Published, frozen=True, kw_only=True):
+    """Name a candidate that was not verified."""
+
+    proposer: Name
+    reason: Text
+
+
 class Explanation(Published, frozen=True, kw_only=True):
     """Hold what `explain` says of one target."""
 
@@ -131,6 +150,9 @@ class Explanation(Published, frozen=True, kw_only=True):
     """Why there is no understanding."""
     proposals: dict[Name, tuple[Name, ...]] = {}
     """What each strategy would try."""
+    near_misses: tuple[NearMiss, ...] = ()
+    warnings: tuple[Text, ...] = ()
+    """What failed while rules looked."""
 
 
 class Entry(Published, frozen=True, kw_only=True):
@@ -150,6 +172,10 @@ class Entry(Published, frozen=True, kw_only=True):
     """None until a report is made, and where it is not known."""
     reused: tuple[Name, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
+    not_tried: tuple[NotTried, ...] = ()
+    near_misses: tuple[NearMiss, ...] = ()
+    warnings: tuple[Text, ...] = ()
+    """Rules and strategies that failed on this target, with the error."""
     best: Count | None = None
     """Index into `evaluations` of the proposal worth showing; None when there is none."""
     comparison: Comparison | None = None

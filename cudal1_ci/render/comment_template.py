@@ -32,6 +32,7 @@ from cudal1_ci.render.changes import (
 from cudal1_ci.render.digest import SkippedGroup, digest, grouped
 from cudal1_ci.render.markup import Markdown, code, escaped, fenced, html_text, inline, quoted
 from cudal1_ci.render.model_use import CONTRADICTED_WORDS, MODEL_WORDS
+from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_uses
 from cudal1_ci.render.patch import patch_name
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, device_text
@@ -50,6 +51,8 @@ BASELINE_WORDS = {"eager": "head", "compile": "torch.compile"}
 FAIL_ON_WORDS = {
     "never": "Advisory: nothing here fails the check.",
     "regression": "The check fails where a target got slower and nobody has acknowledged it.",
+    "contract": "The check fails where a target got slower and nobody has acknowledged it, or "
+    "where a use that worked in the base does not work in the head.",
     "inconclusive": "The check fails where a target got slower or may have.",
     "proposal": "The check fails where a faster version is proven.",
 }
@@ -96,6 +99,7 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
         "devices": tuple(
             dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
         ),
+        "other_uses": other_uses(found),
         "changed_outputs": [c for c in found.all if c.comparison.output_change],
         "acknowledged": [c for c in found.of("regression") if c.comparison.acknowledged],
         "not_measured": _not_measured(document),
@@ -189,7 +193,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         del environment.filters[name]
     environment.filters.update(FILTERS)
     environment.filters.update(
-        CHANGE_FILTERS,
+        CHANGE_FILTERS | OTHER_USES_FILTERS,
         code=partial(code, max_chars=MAX_NAME),
         long_code=partial(code, max_chars=MAX_TEXT),
         cut_short=_cut_short,
@@ -208,6 +212,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         baseline_words=BASELINE_WORDS,
         checked_words=CHECKED_WORDS,
         contradicted_words=CONTRADICTED_WORDS,
+        other_uses_words=EXPLANATION,
         kind_words=KIND_WORDS,
         max_named=MAX_NAMED,
         max_patch=MAX_PATCH,

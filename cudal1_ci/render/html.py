@@ -34,6 +34,7 @@ from cudal1_ci.render.model_use import (
     model_text,
     opinion_text,
 )
+from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_uses
 from cudal1_ci.render.plots import bar, paired_times, ratio_axis
 from cudal1_ci.render.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.render.templates import templates_folder
@@ -56,8 +57,11 @@ def render_html(document: Report) -> str:
         .render(
             document=document,
             digest=found,
+            other_uses=other_uses(found.changes),
+            other_uses_words=EXPLANATION,
             headline=headline(found.changes, len(found.proposals), found.is_search),
             nothing=nothing_text(document),
+            whys=[one for one in document.entries if one.near_misses or one.not_tried],
             axis=ratio_axis(bars),
             num_bars=len(bars),
             several_devices=has_several_devices(document),
@@ -99,6 +103,7 @@ def _environment() -> Environment:
     environment = page_environment()
     environment.filters.update(
         **CHANGE_FILTERS,
+        **OTHER_USES_FILTERS,
         attempts=attempts_text,
         diff=diff_html,
         prose=prose,

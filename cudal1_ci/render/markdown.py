@@ -29,6 +29,7 @@ from cudal1_ci.render.model_use import (
     model_text,
     opinion_text,
 )
+from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_uses
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS
 
@@ -60,8 +61,11 @@ def _rendered(document: Report, *, has_patches: bool, max_rows: int | None) -> s
     return template.render(
         document=document,
         digest=found,
+        other_uses=other_uses(found.changes),
+        other_uses_words=EXPLANATION,
         headline=headline(found.changes, len(found.proposals), found.is_search),
         nothing=nothing_text(document),
+        whys=[one for one in document.entries if one.near_misses or one.not_tried],
         summary=summary(document),
         model_use=model_text(document),
         opinion_use=opinion_text(document),
@@ -91,6 +95,7 @@ def _environment() -> Environment:
     environment.filters.update(
         FILTERS,
         **CHANGE_FILTERS,
+        **OTHER_USES_FILTERS,
         attempts=attempts_text,
         code=code,
         fenced=fenced,

@@ -17,9 +17,11 @@ import msgspec
 from cudal1_ci.errors import ReportError
 from cudal1_ci.records import (
     Comparison,
+    ContractCheck,
     Device,
     Entry,
     Evaluation,
+    NotTried,
     Report,
     Workload,
 )
@@ -29,6 +31,7 @@ from cudal1_ci.stats import regression, speedups
 from cudal1_ci.stats.figures import of_rows
 
 T = TypeVar("T")
+CONTRACT_SEVERITY = ("not_applicable", "not_tried", "held", "differs", "broken")
 UNDECIDED = ("inconclusive", "harness_error")
 """Statuses that speak of a machine and not of the candidate."""
 
@@ -106,9 +109,19 @@ def _join_entries(entries: Sequence[Entry]) -> Entry:
         contradictions=tuple(dict.fromkeys(c for entry in entries for c in entry.contradictions)),
         reused=tuple(dict.fromkeys(i for e in entries for i in e.reused if i not in afresh)),
         understanding=_only(entry.understanding for entry in entries),
+        near_misses=tuple(dict.fromkeys(one for entry in entries for one in entry.near_misses)),
+        not_tried=_not_tried(entries),
+        warnings=tuple(dict.fromkeys(one for entry in entries for one in entry.warnings)),
         best=_best(evaluations, workloads),
         comparison=joined([e.comparison for e in entries if e.comparison is not None]),
     )
+
+
+def _not_tried(entries: Sequence[Entry]) -> tuple[NotTried, ...]:
+    """Return what no report's machine tried, with the first reason."""
+    tried = {one.candidate.proposer for entry in entries for one in entry.evaluations}
+    found = {one.proposer: one for entry in reversed(entries) for one in reversed(entry.not_tried)}
+    return tuple(one for name, one in reversed(found.items()) if name not in tried)
 
 
 def _only(said: Iterable[T | None]) -> T | None:
@@ -196,8 +209,27 @@ def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
             reason="; ".join(reasons) or None,
             output_change="; ".join(changes) or None,
             acknowledged=agreed[0] if agreed and all(agreed) else None,
+            contract=joined_contract([one.contract for one in comparisons]),
+            contract_s=sum(seconds) if (seconds := _known(comparisons)) else None,
         ),
     )
+
+
+def _known(comparisons: Sequence[Comparison]) -> list[float]:
+    return [one.contract_s for one in comparisons if one.contract_s is not None]
+
+
+def joined_contract(
+    contracts: Sequence[tuple[ContractCheck, ...] | None],
+) -> tuple[ContractCheck, ...] | None:
+    """Join the lines of one target on several machines: of each the worst result."""
+    known = [contract for contract in contracts if contract is not None]
+    lines: dict[tuple[str, str], ContractCheck] = {}
+    for check in (check for contract in known for check in contract):
+        place = check.group, check.aspect
+        other = lines.get(place, check)
+        lines[place] = max(other, check, key=lambda one: CONTRACT_SEVERITY.index(one.result))
+    return tuple(lines.values()) if known else None
 
 
 def _distinct(devices: Iterable[Device]) -> tuple[Device, ...]:

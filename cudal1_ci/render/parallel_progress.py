@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cudal1_ci.records import Candidate, Evaluation, Measurement, ModelUse, Report, Target
+from cudal1_ci.records import (
+    Candidate,
+    ContractCheck,
+    Evaluation,
+    Measurement,
+    ModelUse,
+    Report,
+    Target,
+)
 from cudal1_ci.render.progress import (
     Progress,
     SilentProgress,
@@ -28,7 +36,13 @@ from cudal1_ci.render.progress import (
     outcome_text,
     target_name,
 )
-from cudal1_ci.render.wording import count_text, duration_text, one_line, reason_text
+from cudal1_ci.render.wording import (
+    contract_text,
+    count_text,
+    duration_text,
+    one_line,
+    reason_text,
+)
 from cudal1_ci.render.workflow_log import workflow_command
 from cudal1_ci.stats import speedups
 
@@ -144,6 +158,9 @@ class PlainParallelProgress:
 
     def compared(self, target: Target, measurement: Measurement) -> None:
         self._write(target, f": {compared_text(measurement)}")
+
+    def contract_tried(self, target: Target, checks: Sequence[ContractCheck]) -> None:
+        self._write(target, f": contract: {contract_text(checks)}")
 
     def notice(self, text: str) -> None:
         line = one_line(text)

@@ -11,7 +11,7 @@ Each is a context manager; leaving it restores the terminal whatever happened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -21,11 +21,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichBar
 from rich.text import Text
 
-from cudal1_ci.records import Candidate, Evaluation, Measurement, ModelUse, Report, Target
+from cudal1_ci.records import (
+    Candidate,
+    ContractCheck,
+    Evaluation,
+    Measurement,
+    ModelUse,
+    Report,
+    Target,
+)
 from cudal1_ci.render.model_use import refused_words
 from cudal1_ci.render.wording import (
     NOT_MEASURED,
     STATUS_WORDS,
+    contract_text,
     count_text,
     device_text,
     duration_text,
@@ -65,6 +74,7 @@ class Progress(Protocol):
     def candidate_started(self, target: Target, candidate: Candidate) -> None: ...
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None: ...
     def compared(self, target: Target, measurement: Measurement) -> None: ...
+    def contract_tried(self, target: Target, checks: Sequence[ContractCheck]) -> None: ...
     def notice(self, text: str) -> None: ...
     def finish(self, report: Report) -> None: ...
 
@@ -111,6 +121,9 @@ class SilentProgress:
         """Ignore the event."""
 
     def compared(self, target: Target, measurement: Measurement) -> None:
+        """Ignore the event."""
+
+    def contract_tried(self, target: Target, checks: Sequence[ContractCheck]) -> None:
         """Ignore the event."""
 
     def notice(self, text: str) -> None:
@@ -176,6 +189,11 @@ class PlainProgress:
     def compared(self, target: Target, measurement: Measurement) -> None:
         del target  # the line above names it
         self._say(f"  {compared_text(measurement)}")
+
+    def contract_tried(self, target: Target, checks: Sequence[ContractCheck]) -> None:
+        self._end_group()
+        self._next(target)
+        self._say(f"{self._place()} {target_name(target)}: contract: {contract_text(checks)}")
 
     def notice(self, text: str) -> None:
         line = one_line(text)
@@ -278,6 +296,10 @@ class RichProgress:
 
     def compared(self, target: Target, measurement: Measurement) -> None:
         self._doing = f"{target_name(target)}: {compared_text(measurement)}"
+        self._live.refresh()
+
+    def contract_tried(self, target: Target, checks: Sequence[ContractCheck]) -> None:
+        self._doing = f"{target_name(target)}: contract: {contract_text(checks)}"
         self._live.refresh()
 
     def notice(self, text: str) -> None:

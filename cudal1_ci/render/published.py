@@ -71,6 +71,7 @@ def published(report: Report, config: ReportConfig | None = None) -> Report:
     notices: list[Notice] = []
     steps_per_month = config.steps_per_month if config else None
     entries = tuple(_entry(entry, steps_per_month, notices) for entry in report.entries)
+    notices += [one for entry in entries for one in _failures(entry) if one not in report.warnings]
     return msgspec.structs.replace(
         report,
         devices=() if report.device is None else (report.device,),
@@ -131,6 +132,14 @@ def _entry(entry: Entry, steps_per_month: int | None, notices: list[Notice]) -> 
         step=step_of(entry, steps_per_month),
         comparison=None if entry.comparison is None else comparison_with_figures(entry.comparison),
     )
+
+
+def _failures(entry: Entry) -> Iterable[Notice]:
+    """Return a notice for each thing that failed on a target, with the end of its traceback."""
+    for one in entry.warnings:
+        first, *more = one.strip().splitlines() or [""]
+        message = " ".join([entry.target.qualname + ":", first, *more[-1:]])
+        yield Notice(path=entry.target.path, message=message)
 
 
 def _evaluation(evaluation: Evaluation, target: Target, notices: list[Notice]) -> Evaluation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -54,6 +54,14 @@ from cudal1_ci.render.model_use import (
     model_text,
     opinion_text,
 )
+from cudal1_ci.render.other_uses import (
+    EXPLANATION,
+    UNBROKEN,
+    OtherUses,
+    changed_lines,
+    examined_text,
+    other_uses,
+)
 from cudal1_ci.render.wording import (
     ENDED_WORDS,
     KIND_WORDS,
@@ -66,6 +74,8 @@ from cudal1_ci.render.wording import (
     device_text,
     error_long,
     kernels_text,
+    near_miss_text,
+    not_tried_text,
     one_line,
     percent_text,
     speedup_text,
@@ -90,19 +100,22 @@ def console_on(stream: TextIO) -> Console:
     return Console(file=stream, width=None if stream.isatty() else PIPE_WIDTH)
 
 
-def render_text(document: Report | Listing, width: int = PIPE_WIDTH) -> str:
-    """Render the report as plain text without color."""
+def render_text(document: Report | Listing, width: int = PIPE_WIDTH, *, why: bool = False) -> str:
+    """Render the report as plain text without color; `why` is `print_report`'s."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=width, color_system=None, force_terminal=False)
     if isinstance(document, Listing):
         print_listing(document, console)
     else:
-        print_report(document, console)
+        print_report(document, console, why=why)
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
-def print_report(document: Report, console: Console, *, patches: bool = False) -> None:
-    """Print the whole report; with `patches`, the diff of each proposal too."""
+def print_report(
+    document: Report, console: Console, *, patches: bool = False, why: bool = False
+) -> None:
+    """Print the whole report; with `patches`, the diff of each proposal too, and with `why`, what
+    was not tried or nearly proposed."""
     found = digest(document)
     nothing = nothing_text(document)
     if nothing:
@@ -118,6 +131,7 @@ def print_report(document: Report, console: Console, *, patches: bool = False) -
     if document.ended != "done":
         print_line(console, ENDED_WORDS[document.ended], "yellow")
     _print_changes(found.changes, console)
+    _print_other_uses(other_uses(found.changes), console)
     if found.is_search and not nothing:
         _print_proposals(document, found, console)
     if patches:
@@ -127,6 +141,8 @@ def print_report(document: Report, console: Console, *, patches: bool = False) -
     _print_degenerate(found.degenerate, console)
     _print_unimproved(found.unimproved, has_several_devices(document), console)
     _print_skipped(found, console)
+    if why:
+        _print_why(document.entries, console)
     _print_notices(document.warnings, console)
 
 
@@ -186,6 +202,8 @@ def print_explanation(document: Explanation, console: Console | None = None) -> 
         )
     for name, proposals in document.proposals.items():
         print_line(console, f"{name}: {', '.join(proposals) or 'nothing matches'}", indent=2)
+    _print_lines("Nearly matched:", map(near_miss_text, document.near_misses), console)
+    _print_lines("Failed:", document.warnings, console)
 
 
 def _expressions_table(understanding: Understanding, target: Target) -> Table:
@@ -272,6 +290,24 @@ def _print_changes(found: Changes, console: Console) -> None:
             "the worst workload decides.",
             "dim",
         )
+
+
+def _print_other_uses(found: OtherUses, console: Console) -> None:
+    """Print what worked in the base and does not in the head, and what was not tried."""
+    if not found.is_known:
+        return
+    print_heading(console, "Other uses")
+    for change in found.changed:
+        name = target_text(change.entry.target)
+        print_line(console, f"{name}: {examined_text(change.comparison)}", "yellow", indent=2)
+        for line in changed_lines(change.comparison):
+            print_line(console, line, indent=5)
+    if found.changed:
+        print_line(console, EXPLANATION, "dim", indent=2)
+    if found.kept:
+        print_line(console, f"{UNBROKEN} ({found.unbroken_text})", indent=2)
+    for reason, changes in found.untried.items():
+        print_line(console, f"{count_text(len(changes), 'target')}: {reason}", "dim", indent=2)
 
 
 def _changes_table(found: Changes, several_devices: bool) -> Table:
@@ -497,6 +533,23 @@ def _print_skipped(found: Digest, console: Console) -> None:
                 f"and {len(group.entries) - MAX_NAMED} more (see --json or --html)",
                 indent=5,
             )
+
+
+def _print_why(entries: Sequence[Entry], console: Console) -> None:
+    """Print what rules nearly matched, and candidates that were not tried, by target."""
+    for entry in entries:
+        if entry.near_misses or entry.not_tried:
+            print_heading(console, f"Why of {target_text(entry.target)}")
+            _print_lines("Nearly matched:", map(near_miss_text, entry.near_misses), console)
+            _print_lines("Not tried:", map(not_tried_text, entry.not_tried), console)
+
+
+def _print_lines(heading: str, lines: Iterable[str], console: Console) -> None:
+    """Print lines under a heading; nothing if there are none."""
+    for number, line in enumerate(lines):
+        if not number:
+            print_line(console, heading, indent=2)
+        print_line(console, line, "dim", indent=4)
 
 
 def _print_notices(notices: Sequence[Notice], console: Console) -> None:

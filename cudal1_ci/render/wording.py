@@ -15,6 +15,8 @@ from cudal1_ci.records import (
     Evaluation,
     Kernel,
     Measurement,
+    NearMiss,
+    NotTried,
     Operation,
     Target,
     TrainingStep,
@@ -214,7 +216,13 @@ def understanding_text(understanding: Understanding | None, most: int = 3) -> st
 
 
 def class_text(understanding: Understanding) -> str:
-    """Format `launch-bound, 93.1 us in 12 operations, 1 host sync (bound 2.00 us by launches)`."""
+    """Format `launch-bound, 93.1 us in 12 operations, 1 host sync (bound 2.00 us by launches)`, or
+    `at the floor: 9.10 us of 8.70 us by memory, in 1 operation`."""
+    total, bound_us = understanding.total_us, understanding.bound_us
+    if understanding.category == "at the floor" and bound_us is not None:
+        count = count_text(understanding.num_operations, "operation")
+        times = f"{time_text(total)} of {time_text(bound_us)}"
+        return f"at the floor: {times} by {understanding.bound}, in {count}"
     parts: list[str] = [understanding.category]
     if understanding.total_us is not None:
         count = count_text(understanding.num_operations, "operation")
@@ -225,6 +233,17 @@ def class_text(understanding: Understanding) -> str:
     if understanding.bound_us is not None:
         bound = f" (bound {time_text(understanding.bound_us)} by {understanding.bound})"
     return ", ".join(parts) + bound
+
+
+def near_miss_text(miss: NearMiss) -> str:
+    """Format ``attention at model.py:41, `scores.softmax(-1)`: not proposed, since ...``."""
+    rule = miss.rule.replace("_", " ")
+    return f"{rule} at {miss.path}:{miss.line}, `{miss.code}`: not proposed, since {miss.fact}"
+
+
+def not_tried_text(one: NotTried) -> str:
+    """Format `playbook:silu: the budget was spent`."""
+    return f"{one.proposer}: {one.reason}"
 
 
 def step_text(step: TrainingStep | None) -> str:
@@ -390,5 +409,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "technique": technique_text,
     "time": time_text,
     "understanding": understanding_text,
+    "near_miss": near_miss_text,
+    "not_tried": not_tried_text,
 }
 """The same words under the names that templates call them by."""

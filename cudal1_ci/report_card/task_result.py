@@ -11,6 +11,7 @@ from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.target import (
+    AT_THE_FLOOR,
     MODEL,
     NO_KERNEL_PROPOSED,
     NOTHING_PROPOSED,
@@ -105,7 +106,8 @@ def failures_of(entry: Entry, context: RunContext, config: CardConfig) -> dict[s
         for strategy, reason in context.failed(entry.target).items()
     }
     reason = context.fallen.get(entry.target) or entry.skipped
-    is_known = reason in NO_FAILURE or reason in found.values() or CONTRASTIVE in found
+    is_floor = reason is not None and reason.startswith(AT_THE_FLOOR)
+    is_known = reason in NO_FAILURE or is_floor or reason in found.values() or CONTRASTIVE in found
     if reason is None or is_known:
         return found
     return dict.fromkeys(config.columns, reason) | found  # any of them may lack candidates

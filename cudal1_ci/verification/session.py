@@ -359,13 +359,15 @@ class Session:
         if isinstance(reply, Failed):
             missing = ContractCheck(aspect="contract", result="not_tried", detail=reply.why)
             return msgspec.structs.replace(evaluation, contract=(missing,))
+        took_s = time.monotonic() - started_s
         verdict = evaluation.verdict
         found = tuple(record(one, Finding) for one in reply.findings)
         return msgspec.structs.replace(
             evaluation,
             verdict=msgspec.structs.replace(verdict, findings=(*verdict.findings, *found)),
             contract=tuple(record(one, ContractCheck) for one in reply.lines),
-            elapsed_s=evaluation.elapsed_s + time.monotonic() - started_s,
+            contract_s=took_s,
+            elapsed_s=evaluation.elapsed_s + took_s,
         )
 
     def _judged(

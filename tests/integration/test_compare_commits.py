@@ -86,11 +86,62 @@ def git(root: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-def commit(root: Path, model: str, config: str) -> None:
+USES_BASE = """
+import torch
+from torch import nn
+
+
+class Wide(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) * torch.ones((), dtype=x.dtype)
+
+
+class Turned(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x.reshape(-1)).reshape(x.shape)
+
+
+class Honest(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(512, 16)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return torch.relu(y)
+
+
+class Renamed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(512, 16)
+
+    def forward(self, x):
+        return torch.relu(self.inner(x))
+
+
+class Other(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 1
+"""
+USES_HEAD = (
+    USES_BASE.replace("ones((), dtype=x.dtype)", "ones((1, 1))")
+    .replace("x.reshape(-1)).reshape(", "x.view(-1)).view(")
+    .replace(
+        "        y = self.linear(x)\n        return torch.relu(y)",
+        "        return torch.relu(self.linear(x))",
+    )
+    .replace("self.inner", "self.projection")
+    .replace("tanh(x) + 1", "tanh(x) + 1.5")
+)
+ALL_NAMES = ("Slow", "Renamed", "Different")
+USES_NAMES = ("Wide", "Turned", "Honest", "Renamed", "Other")
+
+
+def commit(root: Path, model: str, config: str, names: tuple[str, ...] = ALL_NAMES) -> None:
     (root / "pkg").mkdir(exist_ok=True)
     (root / "pkg" / "__init__.py").touch()
     (root / "pkg" / "model.py").write_text(model)
-    names = ("Slow", "Renamed", "Different")
     workloads = "".join(WORKLOAD.format(name=name) for name in names)
     (root / "pyproject.toml").write_text(SETTINGS + config + workloads)
     git(root, "add", "-A")
@@ -150,6 +201,44 @@ def test_a_slower_module_is_found_and_what_did_not_change_is_not_measured(reposi
     assert code == 0, said
     (slow,) = (one for one in again["entries"] if one["target"]["qualname"] == "Slow")
     assert slow["comparison"]["acknowledged"]["owner"] == "@me"
+
+
+def test_uses_that_worked_in_the_base_are_named_and_fail_only_where_that_is_asked(clock, tmp_path):
+    git(tmp_path, "init", "-q")
+    commit(tmp_path, USES_BASE, "", USES_NAMES)
+    git(tmp_path, "checkout", "-qb", "work")
+    commit(tmp_path, USES_HEAD, "", USES_NAMES)
+    for _ in attempts(5):
+        code, report, said = compare(tmp_path, "main", "--fresh")
+        found = {one["target"]["qualname"]: one["comparison"] for one in report["entries"]}
+        if all(one["rows"] for one in found.values()):  # none where the machine was too busy
+            break
+    assert code == 0, said
+    broken = {
+        name: {line["aspect"] for line in one["contract"] if line["result"] == "broken"}
+        for name, one in found.items()
+    }
+    assert broken["Wide"] == {"dtype float16", "dtype bfloat16"}
+    assert broken["Turned"] >= {"layout of x: transposed", "layout of x: expanded"}
+    assert all(aspect.startswith("layout of x") for aspect in broken["Turned"])
+    assert broken["Honest"] == set()
+    assert len([x for x in found["Honest"]["contract"] if x["result"] == "held"]) > 20
+    assert broken["Renamed"] == {"state_dict"}
+    assert "unexpected: projection.bias" in found["Renamed"]["contract"][0]["detail"]
+    (line,) = found["Other"]["contract"]
+    assert line["detail"] == "outputs changed at the workload: contract not examined"
+    assert found["Other"]["contract_s"] is None
+    assert all(found[name]["contract_s"] > 0 for name in ("Wide", "Turned", "Honest", "Renamed"))
+    assert "Honest: contract: " in said
+
+    # What is known is not tried again.
+    code, again, said = compare(tmp_path, "main", "--fail-on", "contract")
+    assert code == 1, said
+    known = {one["target"]["qualname"]: one["comparison"] for one in again["entries"]}
+    assert {name: one["contract"] for name, one in known.items()} == {
+        name: one["contract"] for name, one in found.items()
+    }
+    assert "contract: " not in said
 
 
 def test_where_nothing_changed_nothing_is_measured(repository):

@@ -13,7 +13,7 @@ import msgspec
 from cudal1_ci.config.values import parse_duration
 from cudal1_ci.errors import ConfigError
 
-FailOn = Literal["never", "regression", "inconclusive"]
+FailOn = Literal["never", "regression", "contract", "inconclusive"]
 Comment = Literal["auto", "always", "never"]
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -23,7 +23,8 @@ from cudal1_ci.propose.recorded.formulas import (
     sigmoid,
     softplus,
 )
-from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.near import not_guaranteed
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import Source, bracketed
 
@@ -72,23 +73,22 @@ OUTER = frozenset(
 
 def find_activations(call: Call) -> Iterator[Change]:
     """Find formulas of one tensor that are an activation."""
-    graph, source = call.graph, call.source
+    graph = call.graph
     taken: set[int] = set()
     for operation in reversed(graph.operations):
         if operation.name not in OUTER or operation.index in taken or operation.output is None:
             continue
-        change = activation_of(source, graph, operation)
+        change = activation_of(call, operation)
         if change is not None:
             found, formula = change
             taken |= {one.index for one in formula.operations}
             yield found
 
 
-def activation_of(
-    source: Source, graph: Graph, operation: Operation
-) -> tuple[Change, Formula] | None:
+def activation_of(call: Call, operation: Operation) -> tuple[Change, Formula] | None:
     """Return the change of a formula that ends with an operation, of as many operations as
     possible."""
+    graph = call.graph
     output = operation.output
     shape = graph.of(output)
     if output is None or shape is None:
@@ -109,9 +109,14 @@ def activation_of(
         given = formula.computed({x: POINTS})
         if given is None or given.shape != POINTS.shape:
             continue
-        change = written(source, operation, formula, x, given)
+        change = written(call.source, operation, formula, x, given)
         if change is not None:
             return change, formula
+        name = exact(given)
+        if name is not None:
+            call.miss(
+                operation, not_guaranteed(call.source, formula, operation, name.partition("(")[0])
+            )
     return None
 
 
@@ -123,7 +128,7 @@ def written(
     if place is None or has_inner_casts(source, formula):
         return None
     missing = [*unstated(source, formula.operations)]
-    code = next((name for name, f in ACTIVATIONS.items() if is_same(f(POINTS), given)), None)
+    code = exact(given)
     if code is not None and missing:
         return None
     number = ""
@@ -144,6 +149,11 @@ def written(
         found=shown(operation, source),
         modules=modules,
     )
+
+
+def exact(given: Array) -> str | None:
+    """Return the activation without a number of its own whose numbers these are."""
+    return next((name for name, f in ACTIVATIONS.items() if is_same(f(POINTS), given)), None)
 
 
 def with_number(

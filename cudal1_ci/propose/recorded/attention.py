@@ -29,7 +29,8 @@ def find_attention(call: Call) -> Iterator[Change]:
             try:
                 writer = Writer(call, attention)
                 writer.written = writer.change()
-            except Refused:
+            except Refused as refused:
+                call.miss(operation, str(refused))
                 continue
             found.setdefault(writer.place.node, []).append(writer)
     for writers in found.values():

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.near import changed_scores, changed_weights, other_reader
 from cudal1_ci.propose.recorded.rule import Call
 
 COPIES = (*CASTS, "contiguous", "clone")
@@ -45,25 +46,30 @@ def matched(call: Call, softmax: Operation) -> Attention | None:
     graph = call.graph
     back = scores(call, softmax.value(0), 0)
     if back is None:
+        call.miss(softmax, changed_scores(call, softmax))
         return None
     product, steps = back
     found = Attention(softmax, product, softmax, steps, [])
     chain = [product, *(one.operation for one in steps), softmax]
     for before, after in itertools.pairwise(chain):
         if not flows(call, found, before.output, after):
+            call.miss(softmax, other_reader(call, softmax, before.output, after))
             return None
     value, is_transposed = softmax.output, False
     while True:
         reader = only_reader(call, found, value)
         if reader is None:
+            call.miss(softmax, other_reader(call, softmax, value, None))
             return None
         if is_product(reader):
             break
         if reader.name in ("transpose", "permute", "swapaxes", "mT"):
             if is_transposed or untransposed(call, reader) is None:
+                call.miss(softmax, changed_weights(call, reader))
                 return None
             is_transposed = True
         elif reader.name not in (*COPIES, *VIEWS, "dropout") or reader.value(0) != value:
+            call.miss(softmax, changed_weights(call, reader))
             return None
         found.after.append(reader)
         value = reader.output

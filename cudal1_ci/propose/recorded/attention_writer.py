@@ -33,6 +33,7 @@ from cudal1_ci.propose.recorded.attention_text import (
     is_none_test,
 )
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.near import line_of, where
 from cudal1_ci.propose.recorded.rule import Call, Change, shown
 from cudal1_ci.propose.recorded.source import bracketed
 from cudal1_ci.propose.rewrites.rewrite import names_of
@@ -44,7 +45,7 @@ LOWEST_HALF = -65504.0
 
 
 class Refused(Exception):
-    """Raised where the text does not guarantee the rewrite."""
+    """Raised where the text does not guarantee the rewrite, with the fact that is missing."""
 
 
 @dataclass(frozen=True)
@@ -187,16 +188,16 @@ class Writer:
             file = self.source.file(frame.file)
             site = None if file is None or span is None else Body.site(file, span)
             if file is None or site is None or frame.function.endswith(">"):
-                raise Refused
+                raise Refused("part of it is not in a function of this checkout")
             if number == self.final.recorded.frame:
                 if site.function is not self.body.function:
-                    raise Refused
+                    raise Refused("part of it is in another function of the same name")
                 return [*found, (self.body, site)]
             if site.function is None:
-                raise Refused
+                raise Refused("part of it is outside of any function")
             found.append((Body(file, site.function), site))
             number, span = frame.caller, frame.call
-        raise Refused
+        raise Refused("part of it is computed before the function of the result is called")
 
     def read_text(self) -> list[Mask]:
         """Return the masks, once every operation is known to run in each call."""
@@ -213,16 +214,18 @@ class Writer:
                 space = self.graph.num_dims(one.output)
             if step is not None and step.kind in ("add", "sub", "fill", "keep"):
                 if len(sites) > 1:
-                    raise Refused  # a mask of a helper
+                    raise Refused(
+                        f"the mask {where(one)} is applied in a helper"
+                    )  # a mask of a helper
                 masks.append(Mask(step, site, branches, space))
             if one is not self.final and site.statement is not self.place.statement:
                 if site.target is None:
-                    raise Refused
+                    raise Refused(f"line {line_of(one)} does more than give a name to the scores")
                 self.statements[site.statement] = site
         if self.found.product.name == "baddbmm" and self.beta() != 0:
             sites = self.sites(self.found.product)
             if len(sites) > 1:
-                raise Refused
+                raise Refused("the mask is added in a helper")
             branches = tuple(b for b in self.body.branches(sites[0][1].node) if b not in self.base)
             masks.insert(
                 0, Mask(Step("baddbmm", self.found.product), sites[0][1], branches, self.rank)
@@ -244,25 +247,31 @@ class Writer:
                 continue
             twin = self.body.twin(site.statement, branches[-1]) if len(branches) == 1 else None
             if twin is None or twin.target is None:
-                raise Refused
+                raise Refused(f"line {line_of(one)} runs in one branch only")
             self.statements[twin.statement] = twin
         for mask in masks:
             if any(not isinstance(node, cst.If) for node, _ in mask.branches):
-                raise Refused
+                raise Refused(f"the mask {where(mask.step.operation)} is applied in a loop")
             for node, taken in mask.branches:
                 other = node.orelse if taken else node.body  # type: ignore[attr-defined]
                 allowed = {*self.statements}
                 if other is not None and not self.body.only(other, allowed):
-                    raise Refused
+                    raise Refused(
+                        f"the branch at line {self.body.start(node)[0]} does more than mask"
+                    )
         return masks
 
     def check_helper(self, helper: Body, inner: Site, outer: Site) -> None:
         """Refuse a function that has other effects, or takes another branch in another call."""
         if not helper.is_plain() or not isinstance(outer.node, cst.Call):
-            raise Refused
+            raise Refused(
+                f"the helper called at line {self.body.start(outer.node)[0]} has other effects"
+            )
         for branch in helper.branches(inner.node):
             if not helper.is_decided(branch, outer.node):
-                raise Refused
+                raise Refused(
+                    f"line {helper.start(inner.node)[0]} is in a branch that may not be taken"
+                )
 
     def chain_names(self, frame: int | None) -> set[str]:
         """Return the names that scores and weights have in a frame."""
@@ -331,26 +340,39 @@ class Writer:
                         and helper.is_decided((node, not taken), outer.node)
                         for node, taken in helper.branches(mention)
                     ):
-                        raise Refused
+                        raise Refused(self.read_again(helper, mention))
+
+    def read_again(self, body: Body, mention: cst.Name) -> str:
+        """Return that scores or weights are read by other code, for people."""
+        returned = " (returned to the caller)" if body.is_return(body.statement(mention)) else ""
+        is_weights = any(
+            held.value in {one.output for one in (self.found.softmax, *self.found.after)}
+            for one in self.graph.operations
+            for name, held in self.source.scope(one).items()
+            if name == mention.value
+        )
+        what = "the softmax output" if is_weights else "the scores"
+        line = body.start(mention)[0]
+        return f"{what}, `{mention.value}`, is read again at line {line}{returned}"
 
     def guard_of(self, mention: cst.Name) -> tuple[cst.If, str]:
         """Return the branch beside the result that uses scores or weights, with a test that holds
         where it is not taken, as in this call."""
         branches = [b for b in self.body.branches(mention) if b not in self.base]
         if not branches:
-            raise Refused
+            raise Refused(self.read_again(self.body, mention))
         node, taken = branches[-1]
         siblings = self.body.siblings(self.place.statement)
         if not isinstance(node, cst.If) or node not in siblings or node.orelse is not None:
-            raise Refused
+            raise Refused(self.read_again(self.body, mention))
         own = [*self.statements, *self.body.returns()]
         if not taken or any(self.body.is_inside(one, node) for one in own):
-            raise Refused
+            raise Refused(self.read_again(self.body, mention))
         name = is_none_test((node, False)) or is_none_test((node, True))
         held = self.source.scope(self.final).get(name) if name is not None else None
         is_absent = held is not None and held.kind == "literal" and held.text == "None"
         if not is_absent or is_none_test((node, True)) is None:
-            raise Refused
+            raise Refused(self.read_again(self.body, mention))
         return node, f"{name} is None"
 
     def guarded(
@@ -361,11 +383,11 @@ class Writer:
         extra = [node for node, _ in self.guards]
         gone = [*self.body.without(own), *extra, self.place.statement]
         if build or not all(one in siblings for one in gone):
-            raise Refused
+            raise Refused("its lines do not follow each other, and a branch reads the weights")
         numbers = sorted({siblings.index(one) for one in gone})
         lines = [siblings[number] for number in numbers]
         if numbers != [*range(numbers[0], numbers[-1] + 1)] or lines[-1] is not gone[-1]:
-            raise Refused
+            raise Refused("its lines do not follow each other, and a branch reads the weights")
         tests = dict.fromkeys(test for _, test in self.guards)
         for test in tests:
             name = test.partition(" ")[0]
@@ -376,7 +398,9 @@ class Writer:
                 for line in lines
                 if line not in extra
             ):
-                raise Refused
+                raise Refused(
+                    f"`{name}`, which decides whether the weights are read, is bound again"
+                )
         line = self.place.statement
         new_line = line.deep_replace(self.place.node, cst.parse_expression(code))
         assert isinstance(new_line, cst.CSTNode)
@@ -401,7 +425,7 @@ class Writer:
                     and first < self.body.start(statement) < last
                     and statement not in self.statements
                 ):
-                    raise Refused
+                    raise Refused(f"`{name}` is bound again at line {self.body.start(mention)[0]}")
 
     def code(self, value: int | None, at: Operation, guard: Sequence[object] = ()) -> str | None:
         """Return code of a value that is bound wherever the result is computed."""
@@ -473,16 +497,16 @@ class Writer:
         if product.name == "einsum":
             equation = letters(product)
             if equation is None:
-                raise Refused
+                raise Refused(f"the einsum {where(product)} is no product of queries and keys")
             left, right, out = equation
             batch, i, j = out[:-2], out[-2], out[-1]
             shared = [one for one in left if one in right and one not in out]
             values = einsum_values(product)
             if len(shared) != 1 or i not in left or j not in right:
-                raise Refused
+                raise Refused(f"the einsum {where(product)} is no product of queries and keys")
             d = shared[0]
             if {*left} != {*batch, i, d} or {*right} != {*batch, j, d}:
-                raise Refused
+                raise Refused(f"the einsum {where(product)} is no product of queries and keys")
             q = self.operand(values[0], False, ordered(left, [*batch, i, d]))
             k = self.operand(values[1], False, ordered(right, [*batch, j, d]))
         else:
@@ -493,11 +517,13 @@ class Writer:
             if keys is None:
                 keys = product.value(start + 1, "other")
             if queries is None or keys is None:
-                raise Refused
+                raise Refused(f"the product {where(product)} has an operand that is not known")
             left_shape, right_shape = self.graph.of(queries), self.graph.of(keys)
             assert left_shape is not None and right_shape is not None
             if left_shape.shape[:-2] != right_shape.shape[:-2]:
-                raise Refused
+                raise Refused(
+                    "queries and keys have other leading dimensions, such as numbers of heads"
+                )
             q, k = self.operand(queries, False, ""), self.operand(keys, True, "")
         return q, k
 
@@ -519,7 +545,9 @@ class Writer:
                 whole = self.packed(whole, current, bool(still))
             choices.append((still, Operand(whole, current, factors, dropped)))
         if not choices:
-            raise Refused
+            raise Refused(
+                f"queries or keys have no code {where(self.final)}, where the result is made"
+            )
         plain = [one for still, one in choices if not still]
         return (plain or [one for _, one in choices])[-1]
 
@@ -617,12 +645,12 @@ class Writer:
             equation = letters(final)
             shape = self.graph.num_dims(self.found.softmax.output)
             if equation is None or len(equation[0]) != shape:
-                raise Refused
+                raise Refused(f"the einsum {where(final)} is no product of weights and values")
             left, right, out = equation
             batch, i, j = left[:-2], left[-2], left[-1]
             free = [one for one in right if one not in left]
             if len(free) != 1 or {*right} != {*batch, j, *free} or {*out} != {*batch, i, *free}:
-                raise Refused
+                raise Refused(f"the einsum {where(final)} is no product of weights and values")
             suffix = ordered(right, [*batch, j, *free])
             after = ordered([*batch, i, *free], out)
             value: int | None = einsum_values(final)[1]
@@ -635,9 +663,11 @@ class Writer:
         code = self.code(value, self.final)
         known, weights = self.graph.of(value), self.graph.of(self.found.product.output)
         if code is None or known is None or weights is None:
-            raise Refused
+            raise Refused(f"the values have no code {where(final)}")
         if not suffix and known.shape[:-2] != weights.shape[:-2]:
-            raise Refused
+            raise Refused(
+                "weights and values have other leading dimensions, such as numbers of heads"
+            )
         maker = untransposed(self.call, self.graph.maker.get(value or 0))
         if suffix == ".transpose(-2, -1)" and maker is not None:
             before = self.code(maker, self.final)
@@ -657,18 +687,22 @@ class Writer:
         if product.name == "baddbmm" and self.argument_node(product, 4, "alpha") is not None:
             code = self.bound(self.argument_code(product, 4, "alpha", self.final))
             if code is None:
-                raise Refused
+                raise Refused(f"the factor {where(product)} is not known {where(self.final)}")
             factors.append(("mul", bare(code)))
         for step in self.found.steps:
             if step.kind in ("mul", "div"):
                 factor = self.factor(step.operation, step.position)
                 if factor is None:
-                    raise Refused
+                    raise Refused(
+                        f"the factor {where(step.operation)} is not known {where(self.final)}"
+                    )
                 factors.append((step.kind, factor))
         if any(step.kind in ("mul", "div") for step in self.found.steps):
             first = next(n for n, s in enumerate(self.found.steps) if s.kind in ("mul", "div"))
             if any(s.kind in ("add", "sub") for s in self.found.steps[:first]):
-                raise Refused  # the mask is scaled too
+                raise Refused(
+                    "the mask is scaled too: it is added before the scores are"
+                )  # the mask is scaled too
         if not factors:
             return "1.0"
         if len(factors) == 1 and is_default(factors[0], q.code, k.code):
@@ -689,12 +723,12 @@ class Writer:
                 continue
             p, training = one.literal(1, "p"), one.literal(2, "training")
             if p != 0.0 and training is not False:
-                raise Refused
+                raise Refused(f"the dropout {where(one)} was at work in the recorded call")
             place = self.source.place(one)
             if place is None or not isinstance(place.node, cst.Call):
-                raise Refused
+                raise Refused(f"the dropout {where(one)} is not written as a call")
             if one.recorded.frame != self.final.recorded.frame:
-                raise Refused
+                raise Refused(f"the dropout {where(one)} is in another function")
             return self.dropout_code(one, place.node)
         return None
 
@@ -708,7 +742,9 @@ class Writer:
         if held is not None and held.kind == "module":
             code = self.repeated(function, operation, self.final)
             if code is None:
-                raise Refused
+                raise Refused(
+                    f"the dropout {where(operation)} has another meaning where the result is made"
+                )
             code += self.index_in_sequence(function)
             owner = "self" if code.startswith("self.") else code
             _, site = self.sites(operation)[-1]
@@ -716,7 +752,7 @@ class Writer:
             if branches:
                 name = is_none_test(branches[0])
                 if name != code:
-                    raise Refused
+                    raise Refused(f"the dropout {where(operation)} runs in one branch only")
                 return f"{code}.p if {code} is not None and {owner}.training else 0.0"
             return f"{code}.p if {owner}.training else 0.0"
         arguments = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
@@ -724,10 +760,14 @@ class Writer:
         p = arguments.get("p", plain[1] if len(plain) > 1 else None)
         training = arguments.get("training", plain[2] if len(plain) > 2 else None)
         if p is None or training is None:
-            raise Refused
+            raise Refused(
+                f"line {line_of(operation)} does not say when dropout is at work (`training=`)"
+            )
         codes = [self.bound(self.repeated(x, operation, self.final)) for x in (p, training)]
         if None in codes:
-            raise Refused
+            raise Refused(
+                f"the dropout {where(operation)} has another meaning where the result is made"
+            )
         if codes[0] in ("0", "0.0"):
             return None
         return f"{codes[0]} if {codes[1]} else 0.0"
@@ -748,9 +788,11 @@ class Writer:
             ]
             if kinds == ["torch.nn.Softmax", "torch.nn.Dropout"]:
                 return "[1]"
-            raise Refused
+            raise Refused(
+                f"`{function.attr.value}` is a sequence of more than a softmax and a dropout"
+            )
         if kind != "torch.nn.Dropout":
-            raise Refused
+            raise Refused(f"`{function.attr.value}` is made in a way that does not show a dropout")
         return ""
 
     # --- masks -----------------------------------------------------------------------------------
@@ -770,30 +812,34 @@ class Writer:
         for one in views:
             after = self.graph.of(one.output)
             if after is None or after.shape[-2:] != shape.shape[-2:]:
-                raise Refused
+                raise Refused(f"the view {where(one)} changes rows or columns of the scores")
             spaces.append(len(after.shape))
             if self.rank == 3 and len(after.shape) == 4 and self.folded is None:
                 self.folded = one
         if any(not (3 <= one <= 5) for one in spaces):
-            raise Refused
+            raise Refused("the scores have less than three or more than five dimensions")
         if self.rank == 3 and 5 in spaces:
-            raise Refused
+            raise Refused("the scores have less than three or more than five dimensions")
         if self.folded is not None:
             if self.found.is_transposed or self.final.name == "einsum":
-                raise Refused
+                raise Refused("the result is transposed, and so are the heads of the mask")
         elif len(views) % 2 or (spaces[-1] != self.rank):
-            raise Refused
+            raise Refused(
+                "the scores are viewed in another shape when they are multiplied with the values"
+            )
         if self.folded is not None and spaces[-1] == 4:
-            raise Refused
+            raise Refused(
+                "the scores are viewed in another shape when they are multiplied with the values"
+            )
         if not masks and views and self.folded is None:
-            raise Refused
+            raise Refused("the scores are viewed in another shape, though no mask needs it")
 
     def unflattened(self, at: Operation) -> str:
         """Return the two sizes that the first dimension is made of."""
         assert self.folded is not None
         sizes = self.view_sizes(self.folded, at)
         if sizes is None or len(sizes) != 4:
-            raise Refused
+            raise Refused("the number of heads has no code where the result is made")
         return f"({sizes[0]}, {sizes[1]})"
 
     def view_sizes(self, operation: Operation, at: Operation) -> list[str] | None:
@@ -924,7 +970,9 @@ class Writer:
     def fill_code(self, step: Step, at: Operation) -> str | None:
         number = self.fill_number(step)
         if number is None or not number <= MASKED_BELOW:
-            raise Refused
+            raise Refused(
+                f"the masked scores {where(step.operation)} are not low enough to count for nothing"
+            )
         position = self.fill_position(step)
         value = step.operation.value(position, "value")
         if value is not None:
@@ -935,7 +983,9 @@ class Writer:
             if one.name in CASTS and one.index < step.operation.index
         ]
         if casts and -math.inf < number < LOWEST_HALF:
-            raise Refused  # half-precision scores were cast to hold the number
+            raise Refused(
+                "half-precision scores are cast so that they can hold the number of masked ones"
+            )  # half-precision scores were cast to hold the number
         if at is step.operation:
             node = self.argument_node(step.operation, position, "value")
             return None if node is None else cst.Module([]).code_for_node(node)
@@ -980,7 +1030,7 @@ class Writer:
         for mask in masks:
             site, step = mask.site, mask.step
             if site.statement is self.place.statement or site.target is None:
-                raise Refused
+                raise Refused(f"line {line_of(step.operation)} does more than mask the scores")
             is_set = any({*one.branches} <= {*mask.branches} for one in earlier)
             is_unset = not earlier
             code = self.mask_there(mask)
@@ -1009,9 +1059,9 @@ class Writer:
             sites = self.sites(self.found.product)
             statement = sites[-1][1].statement
             if statement in new or statement is self.place.statement or len(sites) > 1:
-                raise Refused
+                raise Refused("masks are applied in branches, and so is the product")
             if any(b not in self.base for b in self.body.branches(statement)):
-                raise Refused
+                raise Refused("masks are applied in branches, and so is the product")
             new[statement] = f"{name} = None"
         return name, new
 
@@ -1022,10 +1072,10 @@ class Writer:
         if step.kind in ("fill", "keep"):
             condition, fill = self.condition(step, operation), self.fill_code(step, operation)
             if condition is None or fill is None:
-                raise Refused
+                raise Refused(f"the mask {where(operation)} is not boolean, or has no code there")
             suffix = self.mask_suffix(mask, self.condition_value(step), operation)
             if suffix is None:
-                raise Refused
+                raise Refused(f"the mask {where(operation)} has another shape than the scores")
             hidden = inverted(condition) if step.kind == "keep" else condition
             code = (
                 f"masked_fill({bracketed(hidden)}{suffix}, {fill})"
@@ -1037,7 +1087,7 @@ class Writer:
             value = operation.value(position, "other")
             node = self.argument_node(operation, position, "other")
             if node is None:
-                raise Refused
+                raise Refused(f"the mask {where(operation)} has no code")
             code = bare(self.file.code(node))
             if step.kind == "baddbmm":
                 beta = self.argument_node(operation, 3, "beta")
@@ -1045,10 +1095,10 @@ class Writer:
                     code = f"{bracketed(self.file.code(beta))} * {bracketed(code)}"
             suffix = self.mask_suffix(mask, value, operation)
             if suffix is None:
-                raise Refused
+                raise Refused(f"the mask {where(operation)} has another shape than the scores")
             if suffix or not isinstance(cst.parse_expression(code), cst.Name):
                 code = f"{bracketed(code)}{suffix}"
         code_names = names_of_code(code if step.kind not in ("fill", "keep") else f"x.{code}")
         if code_names & names:
-            raise Refused
+            raise Refused(f"the mask {where(operation)} is computed from the scores")
         return code

@@ -52,7 +52,7 @@ class Batch:
         """Return the loop as batched lines; raise Refused if it is another one."""
         body = self.loop.body
         if not body:
-            raise Refused
+            raise Refused("its body has a branch, a loop or a jump")
         self.locals = {name for one in body for name in bound_by(one)} | roots(self.loop.target)
         self.writes = self.lift.writes = any(is_write(one) for one in body)
         self.results = {name for one in body for name in results_of(one)}
@@ -61,15 +61,19 @@ class Batch:
             if sum(name in names_anywhere(one) for one in body) != sum(
                 name in results_of(one) for one in body
             ):
-                raise Refused
+                raise Refused(f"`{name}` is read in the loop while it is made")
         for number, one in enumerate(body):
             rest = body[number + 1 :]
             self.changes_later = {name for o in rest for name in stored_names(o)}
-            self.statement(one)
-        if not (self.results or self.has_effect) or self.loop.is_read_after(
-            self.stored | roots(self.loop.target)
-        ):
-            raise Refused
+            try:
+                self.statement(one)
+            except Refused as refused:
+                fact = "cannot run for all passes at once"
+                raise Refused(str(refused) or self.lift.at(one, fact)) from refused
+        if not (self.results or self.has_effect):
+            raise Refused("no sum, list or tensor is made in it")
+        if self.loop.is_read_after(self.stored | roots(self.loop.target)):
+            raise Refused("what the last pass leaves is read after the loop")
         lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,
@@ -116,9 +120,10 @@ class Batch:
             raise Refused
 
     def assign(self, name: str, value: cst.BaseExpression) -> None:
-        lifted = self.lift.lift_any(value)
         if name in names_in(value) and name not in self.lift.known:
-            raise Refused
+            line = self.loop.file.ranges[value].start.line
+            raise Refused(f"line {line} carries `{name}` from one pass to the next")
+        lifted = self.lift.lift_any(value)
         self.stored.add(name)
         made = self.loop.operations.get(value)
         if made:
@@ -272,23 +277,27 @@ class Batch:
         for bound, sign in ((part.lower, ">="), (part.upper, "<")):
             if bound is None:
                 continue
-            limit = self.limit(bound)
-            found.append(f"{steps} {sign} {limit}")
+            found.append(f"{steps} {sign} {self.limit(bound, size)}")
         if len(found) == 1:
             return found[0]
         return " & ".join(f"({one})" for one in found)
 
-    def limit(self, node: cst.BaseExpression) -> str:
-        """Return the bound of a slice as a column of numbers, one for each turn."""
+    def limit(self, node: cst.BaseExpression, size: str) -> str:
+        """Return the bound of a slice as a column of numbers, one for each turn; one below zero
+        counts from the end."""
         if isinstance(node, cst.Call) and len(node.args) <= 1:
             if isinstance(node.func, cst.Name) and node.func.value == "int" and node.args:
-                return self.limit(node.args[0].value)
+                return self.limit(node.args[0].value, size)
             if isinstance(node.func, cst.Attribute) and node.func.attr.value == "item":
-                return self.limit(node.func.value)
+                return self.limit(node.func.value, size)
         found = self.lift.lift(node)
         if found.rank or found.turns != 0 or self.lift.dtype(node) not in INDEX_DTYPES:
             raise Refused
-        return f"{bracketed(found.code)}[:, None]"
+        number, name = bracketed(found.code), self.lift.free_name("bound")
+        self.lines.append(
+            f"{name} = torch.where({number} < 0, {number} + {size}, {number})[:, None]"
+        )
+        return name
 
     def written_value(
         self,

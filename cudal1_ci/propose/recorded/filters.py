@@ -51,9 +51,16 @@ def means(call: Call) -> Iterator[Mean]:
             and operation.literal(5, "dilation") in (None, 1, (1, 1))
         )
         size = known.shape[-2] * known.shape[-1]
-        chain = list(kernel_of(call, weights, size)) if size >= MIN_SIZE else []
-        if is_plain and chain and graph.num_dims(operation.value(0)) == 4:
+        chain = list(kernel_of(call, weights, size))
+        if not chain or graph.num_dims(operation.value(0)) != 4:
+            continue
+        if is_plain and size >= MIN_SIZE:
             yield Mean(operation, weights, tuple(chain))
+        elif not is_plain:
+            call.miss(operation, "the mean has a bias, a stride, padding or dilation")
+        else:
+            fact = f"a kernel of {size} elements is as fast in one pass, from {MIN_SIZE} on two are"
+            call.miss(operation, fact)
 
 
 def kernel_of(call: Call, weights: int, size: int) -> list[Operation]:
@@ -92,10 +99,12 @@ def find_means(call: Call) -> Iterator[Change]:
         file = None if place is None else source.file(place.file)
         x, weights = source.expression(at.value(0), at), source.expression(one.weights, at)
         if place is None or file is None or x is None or weights is None or branches(file, place):
+            call.miss(at, "the convolution is in a branch or a loop, or its operands have no code")
             continue
         prefix, modules = call.source.functional(place.file)
         k, groups = bracketed(weights), groups_code(file, place)
         if groups is None:
+            call.miss(at, "the call does not name `groups`")
             continue
         conv = f"{prefix}.conv2d"
         rows = f"{conv}({x}, {k}.sum(2, keepdim=True), groups={groups})"

@@ -28,6 +28,7 @@ CANONICAL = {
     "rtruediv": "rdiv",
     "bmm": "matmul",
     "mm": "matmul",
+    "spmm": "matmul",  # another name of torch.mm, which torch finds first
     "rmatmul": "rmatmul",
     "negative": "neg",
 }

@@ -16,7 +16,6 @@ import libcst as cst
 from cudal1_ci.propose.recorded.bounds import Bounds, split
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.lifted import (
-    BATCHED,
     BINARY,
     COPIES,
     INDEX_DTYPES,
@@ -94,14 +93,28 @@ class Lift:
         return self.ranks[node][0] if node in self.ranks else 0
 
     def lift(self, node: cst.BaseExpression) -> Lifted:
-        """Return an expression for all turns."""
+        """Return an expression for all turns. Raises: Refused, with the innermost reason."""
         found = self.lift_any(node)
         if found.pair or found.ragged is not None:
-            raise Refused
+            raise Refused(self.at(node, "is more than one tensor of one size in all passes"))
         return found
 
     def lift_any(self, node: cst.BaseExpression) -> Lifted:
         """Return an expression for all turns, or what is not one tensor for all of them."""
+        try:
+            return self.lifted(node)
+        except Refused as refused:
+            if refused.args:
+                raise
+            raise Refused(self.at(node, "cannot be computed for all passes at once")) from refused
+
+    def at(self, node: cst.CSTNode, fact: str) -> str:
+        """Return a fact about a part of the loop, with its line."""
+        text = " ".join(self.code(node).split())
+        text = text if len(text) <= 50 else f"{text[:47]}..."
+        return f"`{text}` at line {self.file.ranges[node].start.line} {fact}"
+
+    def lifted(self, node: cst.BaseExpression) -> Lifted:
         if not self.varies(node):
             self.check_pure(node)
             return Lifted(self.code(node), self.rank(node), None)
@@ -111,7 +124,8 @@ class Lift:
         if isinstance(node, cst.Name):
             found = self.known.get(node.value)
             if found is None:
-                raise Refused
+                line = self.file.ranges[node].start.line
+                raise Refused(f"line {line} carries `{node.value}` from one pass to the next")
             return found
         if isinstance(node, cst.Subscript):
             return self.subscript(node)
@@ -278,8 +292,6 @@ class Lift:
             self.check_pure(one)
         names = {one.name for one in self.operations[node]}
         is_torch = self.is_torch(node)
-        if not is_torch and names <= BATCHED | UNARY - CASTS and names & BATCHED:
-            return self.batched(node, plain)
         if not is_torch:  # a submodule
             if not names <= ROWWISE | UNARY - CASTS or len(plain) != 1 or self.varies(node.func):
                 raise Refused
@@ -307,8 +319,6 @@ class Lift:
             return self.unary(node, name, real)
         if name in BINARY:
             return self.elementwise(node, real)
-        if name in BATCHED and not any(self.varies(one) for one in real[1:]):
-            return self.batched(node, real)
         if is_pair_operation(operation):
             return self.pair(node, name, real)
         return self.with_dims(node, name, real)
@@ -322,19 +332,6 @@ class Lift:
         if root in ("torch", "F", "torch.nn.functional", "nn.functional"):
             return True
         return function.value in self.ranks
-
-    def batched(self, node: cst.Call, operands: Sequence[cst.BaseExpression]) -> Lifted:
-        """Return a call of what computes each sample by itself, on all turns as one batch."""
-        if self.varies(node.func) and self.code(node.func).split(".")[0] in self.changing:
-            raise Refused
-        for one in operands[1:]:
-            self.check_pure(one)
-        x = self.lift(operands[0])
-        if not x.is_kept or x.turns != 0 or self.rank(node) != x.rank:
-            raise Refused
-        return replace(
-            x, code=self.swapped(node, {operands[0]: x.code}), is_new=True, is_computed=True
-        )
 
     def rows(self, x: Lifted) -> Lifted:
         """Return a value whose last dimension is not the turns."""

@@ -45,14 +45,6 @@ WHOLE = {
     "min": "amin",
 }
 """Reductions of all elements, as they are written over one dimension."""
-BATCHED = frozenset(
-    (
-        *(f"conv{n}d" for n in (1, 2, 3)),
-        *(f"{kind}_pool{n}d" for n in (1, 2, 3) for kind in ("max", "avg", "adaptive_avg")),
-        "interpolate",
-    )
-)
-"""Operations that compute each sample of a batch by itself."""
 INDEX_DTYPES = ("int64", "int32")
 
 

@@ -19,6 +19,7 @@ from cudal1_ci.propose.recorded.algebra import (
     without_statement,
 )
 from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.near import read_again, scattered, where
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import bracketed
 
@@ -94,6 +95,7 @@ def find_nearest(call: Call) -> Iterator[Change]:
         if place is None or not left or len(left) == len(base):
             continue
         if not in_one_block(call, [whole, made]):
+            call.miss(operation, scattered("the sum of distances", [whole, made]))
             continue
         code = None
         if whole is made and read_only_by(call, value, [operation]):
@@ -101,6 +103,8 @@ def find_nearest(call: Call) -> Iterator[Change]:
         elif not read_only_by(call, value, [whole]) or not read_only_by(
             call, whole.output, [operation]
         ):
+            values = (value, whole.output)
+            call.miss(operation, read_again(call, "the distance", values, (whole, operation)))
             continue
         code = code or joined(call, left, made)
         if code is not None:
@@ -207,21 +211,59 @@ def find_one_hot_product(call: Call) -> Iterator[Change]:
         if len(weight.shape) != 2 or hot.dim != len(known.shape) - 1:
             continue
         if not in_one_block(call, [operation, *hot.operations]):
+            call.miss(operation, scattered("the one-hot matrix", [operation, *hot.operations]))
             continue
         chain = [operation, *hot.operations]
         made = [one.output for one in hot.operations]
         if not all(read_only_by(call, one, chain) for one in made):
+            call.miss(operation, read_again(call, "the one-hot matrix", made, chain))
             continue
         index = index_code(call, hot, operation, with_dim=False)
         table = source.expression(right, operation)
         if index is None or table is None:
+            call.miss(operation, f"index or table has no code {where(operation)}")
             continue
         removed = scattered_lines(call, hot.operations, place.function)
         if removed is None:
+            call.miss(operation, "the lines that fill the one-hot matrix are read again")
             continue
         prefix, modules = call.source.functional(place.file)
         code = f"{prefix}.embedding({index}, {table})"
         yield Change(place.file, {place.node: code, **removed}, shown(operation, source), modules)
+
+
+def find_segment_sums(call: Call) -> Iterator[Change]:
+    """Find `one_hot(index, n).t() @ x`, which adds rows by their index."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        left, right = graph.parts(operation)
+        turned = graph.made_by(left, "t", "T", "mT", "transpose")
+        place = source.place(operation)
+        if operation.name != "matmul" or turned is None or place is None:
+            continue
+        if turned.name == "transpose":
+            swapped = (turned.literal(1, "dim0"), turned.literal(2, "dim1"))
+            if graph.dims(swapped, left) != (0, 1):
+                continue
+        hot = one_hot(call, turned.value(0))
+        if hot is None or hot.operations[-1].name != "one_hot" or hot.dim != 1:
+            continue
+        if graph.num_dims(left) != 2 or graph.num_dims(right) != 2:
+            continue
+        chain = [operation, turned, *hot.operations]
+        made = [one.output for one in chain[1:]]
+        if not in_one_block(call, chain) or not all(read_only_by(call, o, chain) for o in made):
+            continue
+        index, rows = (
+            index_code(call, hot, operation, with_dim=False),
+            source.expression(right, operation),
+        )
+        count = source.argument_code(hot.operations[-1], 1, operation)
+        if index is None or rows is None or count is None:
+            continue
+        x = bracketed(rows)
+        code = f"{x}.new_zeros({count}, {x}.size(1)).index_add_(0, {index}, {rows})"
+        yield Change(place.file, {place.node: code}, shown(operation, source))
 
 
 def scattered_lines(
@@ -279,5 +321,12 @@ RULES = (
         why="a product with a one-hot matrix copies rows",
         precondition="nothing else reads the one-hot matrix",
         find=find_one_hot_product,
+    ),
+    RecordedRule(
+        name="segment_sums",
+        family="algebra",
+        why="a product with a turned one-hot matrix adds rows, and multiplies the rest with zero",
+        precondition="nothing else reads the one-hot matrix",
+        find=find_segment_sums,
     ),
 )

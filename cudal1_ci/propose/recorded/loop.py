@@ -12,6 +12,7 @@ from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
+    KEEPS_RANK,
     UNARY,
     Lifted,
     Refused,
@@ -36,6 +37,7 @@ SHARING = VIEWS | {
     *("float", "double", "half", "bfloat16", "type", "type_as", "squeeze_", "unsqueeze_"),
 }
 """Operations whose result may be in the memory of what they read."""
+KEEPS_SHAPE = UNARY.union(KEEPS_RANK, ("sort",)) - {"clamp", "clip"}
 JUMPS = cst.Break | cst.Continue | cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal
 
 
@@ -103,6 +105,8 @@ class Loop:
             if lift.bounds is not None:
                 return lift
         drawn = list(drawn_from(self.target, self.over))
+        if not self.is_even([over for _, over in drawn if over is not None]):
+            return None
         for target, over in drawn:
             if over is None:
                 first = next((one for _, one in drawn if one is not None), None)
@@ -138,6 +142,66 @@ class Loop:
         lift.known[target] = Lifted(self.code(over), len(held.shape) - 1, 0, is_new=False)
         lift.dtypes[target] = held.dtype
         return True
+
+    def is_even(self, drawn: list[cst.BaseExpression]) -> bool:
+        """Return whether tensors have the same number of rows for any inputs: `zip` ends with the
+        shortest."""
+        if len(drawn) < 2:
+            return True
+        names = []
+        for one in drawn:
+            made = self.list_made_of(self.code(one)) if is_name(one) else listed_tensor(one)
+            names.append(self.code(made or one))
+        tied = {names[0]}
+        links = [*self.row_links()]
+        for _ in links:
+            for link in links:
+                if link & tied:
+                    tied |= link
+        return tied.issuperset(names)
+
+    def row_links(self) -> Iterator[set[str]]:
+        """Yield names of tensors, and code of sizes, that are of the same number of rows."""
+        for code, tensor, dim in self.sizes():
+            node = cst.parse_expression(code)
+            read = size_read(node)
+            if dim == 0 and (read is not None or isinstance(node, cst.Name | cst.Integer)):
+                yield {code, tensor, read[0]} if read and not read[1] else {code, tensor}
+        bindings, (start, last) = self.bindings(), self.lines()
+        for name, (first, *more) in bindings.items():
+            line, assign = first
+            made = None if more or assign is None or line >= start else kept_rows(assign)
+            if made in bindings and all(at < line or at > last for at, _ in bindings[made]):
+                yield {name, made}
+
+    def lines(self) -> tuple[int, int]:
+        """Return the loop's first line and the last one that can run between its turns."""
+        where = self.file.ranges[self.node]
+        repeats = any(isinstance(one, cst.For | cst.While) for one in self.file.above(self.node))
+        return where.start.line, len(self.file.lines) if repeats else where.end.line
+
+    def parameters(self) -> list[str]:
+        return [one.name.value for one in within(self.function) if isinstance(one, cst.Param)]
+
+    def bindings(self) -> dict[str, list[tuple[int, cst.Assign | None]]]:
+        """Return the lines that bind each local, with the assignment if it is a plain one."""
+        found: dict[str, list[tuple[int, cst.Assign | None]]] = {
+            name: [(0, None)] for name in self.parameters()
+        }
+        for one in within(self.function.body):
+            targets: list[cst.BaseExpression] = []
+            if isinstance(one, cst.Assign):
+                targets = [o.target for o in one.targets if not isinstance(o.target, cst.Subscript)]
+            elif isinstance(one, cst.For | cst.NamedExpr | cst.AnnAssign | cst.AugAssign):
+                targets = [one.target]
+            elif isinstance(one, cst.AsName):
+                targets = [one.name]
+            for target in targets:
+                for name in roots(target):
+                    assign = one if isinstance(one, cst.Assign) else None
+                    line = self.file.ranges[one].start.line
+                    found.setdefault(name, []).append((line, assign))
+        return found
 
     def list_made_of(self, name: str) -> cst.BaseExpression | None:
         """Return the tensor whose numbers a local lists, if it is bound once, and the tensor's
@@ -241,7 +305,9 @@ class Loop:
 
     def sizes(self) -> Iterator[tuple[str, str, int]]:
         """Yield code that is the size of a dimension of a local tensor all through the loop."""
-        assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]] = {}
+        assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]] = {
+            name: [(0, None)] for name in self.parameters()
+        }
         for one in within(self.function.body):
             if isinstance(one, cst.SimpleStatementLine | cst.For | cst.With):
                 line = self.file.ranges[one].start.line
@@ -269,19 +335,11 @@ class Loop:
         self, assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]]
     ) -> Iterator[tuple[str, str, int]]:
         """Yield the sizes with which tensors are made before the loop: `torch.zeros(n, m)`."""
-        bound: dict[str, list[cst.Assign]] = {}
-        for one in within(self.function.body):
-            if isinstance(one, cst.Assign) and len(one.targets) == 1:
-                target = one.targets[0].target
-                for name in () if isinstance(target, cst.Subscript) else roots(target):
-                    bound.setdefault(name, []).append(one)
-        where = self.file.ranges[self.node]
-        start, last = where.start.line, where.end.line
-        if any(isinstance(one, cst.For | cst.While) for one in self.file.above(self.node)):
-            last = len(self.file.lines)  # what follows comes before, too
-        for name, (first, *more) in bound.items():
-            line = self.file.ranges[first].start.line
-            if more or line >= start or not isinstance(first.targets[0].target, cst.Name):
+        start, last = self.lines()
+        for name, ((line, first), *more) in self.bindings().items():
+            if more or first is None or line >= start:
+                continue
+            if not isinstance(first.targets[0].target, cst.Name):
                 continue
             for dim, size in enumerate(sizes_made(first.value)):
                 read = names_in(size) - {"self"}
@@ -376,10 +434,9 @@ def drawn_from(
         if isinstance(names[0], cst.Name):
             yield names[0].value, None
             yield from drawn_from(names[1], plain[0])
-    elif over.func.value == "zip" and len(plain) == len(names):
+    elif over.func.value == "zip" and len(plain) == len(names) and all(map(is_name, names)):
         for name, one in zip(names, plain, strict=True):
-            if isinstance(name, cst.Name):
-                yield name.value, one
+            yield cst.ensure_type(name, cst.Name).value, one
 
 
 def listed_tensor(node: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -388,6 +445,42 @@ def listed_tensor(node: cst.BaseExpression) -> cst.BaseExpression | None:
     if not is_call or not isinstance(node.func, cst.Attribute):  # type: ignore[attr-defined]
         return None
     return node.func.value if node.func.attr.value == "tolist" else None  # type: ignore[attr-defined]
+
+
+def not_batched(loop: Loop, refused: Refused) -> str:
+    """Return why a loop that takes its turns from tensors is not batched, for people; "" for
+    another one, such as a loop over layers."""
+    changing = roots(loop.target)
+    own = set(loop.operations)
+    is_over_tensor = loop.lift() is not None and not isinstance(loop.over, cst.Call)
+    for one in within(loop.node):
+        if isinstance(one, cst.Subscript) and one in own and names_in(one) & changing:
+            is_over_tensor = True
+    return str(refused) if is_over_tensor else ""
+
+
+def kept_rows(assign: cst.Assign) -> str | None:
+    """Return the local whose shape all assigned names have for certain."""
+    value = assign.value
+    is_sort = (
+        isinstance(value, cst.Call)
+        and isinstance(value.func, cst.Attribute)
+        and value.func.attr.value == "sort"
+    )
+    are_names = all(isinstance(one.target, cst.Name) for one in assign.targets)
+    return shape_of(value) if are_names or is_sort else None
+
+
+def shape_of(node: cst.BaseExpression) -> str | None:
+    """Return the local whose shape an expression has for certain."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    x = node.func.value
+    if isinstance(x, cst.Name) and x.value in ("torch", "F"):
+        x = node.args[0].value if node.args and node.args[0].keyword is None else x
+    return shape_of(x) if node.func.attr.value in KEEPS_SHAPE else None
 
 
 def for_in(node: cst.BaseComp) -> cst.CompFor:

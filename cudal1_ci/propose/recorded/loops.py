@@ -9,7 +9,7 @@ import libcst as cst
 from cudal1_ci.propose.recorded.batch import Batch, arg_of, joined, reads_of, shown_loop, the_join
 from cudal1_ci.propose.recorded.hoist import Hoist
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
-from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in, not_batched
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.sink import find_sunk
 
@@ -28,7 +28,8 @@ def find_joined(call: Call) -> Iterator[Change]:
         try:
             lifted = lift.lift(node.elt)
             change = joined_comprehension(loop, node, lifted)
-        except Refused:
+        except Refused as refused:
+            call.miss(loop.inside[0], not_batched(loop, refused), node)
             continue
         if change is not None:
             yield change
@@ -78,7 +79,8 @@ def find_batched(call: Call) -> Iterator[Change]:
             continue
         try:
             yield Batch(loop, lift).change()
-        except Refused:
+        except Refused as refused:
+            call.miss(loop.inside[0], not_batched(loop, refused), loop.node)
             continue
 
 

@@ -14,6 +14,7 @@ from cudal1_ci.propose.recorded.algebra import (
     sums_over,
 )
 from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.recorded.near import read_again, scattered, where
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import Place, bracketed
 
@@ -82,10 +83,15 @@ def pair_distances(call: Call) -> Iterator[tuple[Operation, Pairs, bool]]:
         middle = [one.output for one in (*chain, difference)]
         last = chain[-1] if not is_squared and len(chain) == 3 else chain[0]
         middle.remove(last.output)
-        if found_pairs is None or not in_one_block(call, [*chain, difference]):
+        if found_pairs is None:
             continue
-        if all(read_only_by(call, one, [*chain, difference]) for one in middle):
+        if not in_one_block(call, [*chain, difference]):
+            call.miss(operation, scattered("the distance of all pairs", [*chain, difference]))
+        elif all(read_only_by(call, one, [*chain, difference]) for one in middle):
             yield last, found_pairs, is_squared
+        else:
+            known = [*chain, difference]
+            call.miss(operation, read_again(call, "the difference of all pairs", middle, known))
 
 
 def sums_last(graph: Graph, operation: Operation, position: int) -> bool:
@@ -117,6 +123,7 @@ def find_distances(call: Call) -> Iterator[Change]:
         x = call.source.expression(pair.rows, operation)
         y = call.source.expression(pair.columns, operation)
         if place is None or x is None or y is None:
+            call.miss(operation, f"the rows have no code {where(operation)}")
             continue
         code = f"torch.cdist({x}, {y})"
         code = f"{code}.square()" if is_squared else code
@@ -157,9 +164,12 @@ def find_products(call: Call) -> Iterator[Change]:
         place = source.place(operation)
         if not found or len(found) != 1 or product is None or place is None:
             continue
-        if not read_only_by(call, product.output, [operation]):
-            continue
         left, right = graph.parts(product)
+        if not read_only_by(call, product.output, [operation]):
+            if inserted(graph, left) is not None and inserted(graph, right) is not None:
+                what, known_readers = "the broadcast product", [operation]
+                call.miss(operation, read_again(call, what, [product.output], known_readers))
+            continue
         known = graph.of(product.output)
         one, two = graph.of(left), graph.of(right)
         if known is None or one is None or two is None or known.dtype not in FLOATS:

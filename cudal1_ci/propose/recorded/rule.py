@@ -7,7 +7,7 @@ only the old expressions read is removed. Everything else stays as it is written
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -32,12 +32,25 @@ from cudal1_ci.records import Candidate, Edit, Problem, TextProgram
 
 
 @dataclass(frozen=True)
+class Miss:
+    """A place that a rule nearly matched, and the fact that was missing."""
+
+    file: str
+    node: cst.CSTNode
+    statement: cst.CSTNode
+    fact: str
+    """For people: `the weights are read again at line 41`."""
+
+
+@dataclass(frozen=True)
 class Call:
     """One recorded call, as rules see it."""
 
     problem: Problem
     graph: Graph
     source: Source
+    misses: list[Miss] = field(default_factory=list, compare=False)
+    """What rules nearly matched, in the order in which they looked."""
 
     @property
     def is_inference(self) -> bool:
@@ -68,6 +81,15 @@ class Call:
             for owner in [self.source.scope(operation).get("self")]
         }
         return all(one is None or one.kind != "module" or one.text == "" for one in owners)
+
+    def miss(self, operation: Operation, fact: str, loop: cst.CSTNode | None = None) -> None:
+        """Remember that a rule nearly matched at an operation, or at the loop around it. Only for
+        what matched in its core: a product with a softmax of a product, a loop of operations. Of a
+        place that is changed nothing is shown. Without a fact nothing is remembered."""
+        place = self.source.place(operation) if fact else None
+        if place is not None:
+            node, statement = loop or place.node, loop or place.statement
+            self.misses.append(Miss(place.file, node, statement, fact))
 
 
 @dataclass(frozen=True)

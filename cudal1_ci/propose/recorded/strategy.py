@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 
+from cudal1_ci.propose import Noticed
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
     activations,
     attention,
     experts,
+    factors,
     filters,
+    foreach,
     lookups,
     loops,
     masks,
@@ -20,7 +24,8 @@ from cudal1_ci.propose.recorded import (
     triplets,
 )
 from cudal1_ci.propose.recorded.graph import graph_of
-from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with
+from cudal1_ci.propose.recorded.look import Look, look
+from cudal1_ci.propose.recorded.rule import Call, RecordedRule, candidate_with
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.rewrites.strategy import WORTH_COMBINING, exemplars_of, unique
 from cudal1_ci.records import Candidate, Evaluation, Problem
@@ -33,8 +38,10 @@ RULES: tuple[RecordedRule, ...] = (
     *attention.RULES,
     *norms.RULES,
     *activations.RULES,
+    *factors.RULES,
     *masks.RULES,
     *filters.RULES,
+    *foreach.RULES,
     *lookups.RULES,
     *pairs.RULES,
     *targets.RULES,
@@ -58,6 +65,7 @@ class RecordedRewrites:
         self.min_share = min_share
         left_out = {*(config or PlaybookConfig()).skip}
         self.rules = [one for one in rules if not {one.name, one.family} & left_out]
+        self.newest: tuple[Problem, Recording, Look] | None = None
 
     def propose(
         self,
@@ -87,40 +95,39 @@ class RecordedRewrites:
         } & {one.name for one in self.rules}
         if evaluations and len(gained) < 2:
             return []
-        graph = graph_of(recording)
-        call = Call(problem, graph, Source(problem.reference, graph))
-        found = [
-            (rule, change)
-            for rule in self.rules
-            for change in unique_changes(rule, call)
-            if call.is_own(change)
-        ]
-        names = dict.fromkeys(rule.name for rule, _ in found)
+        seen = self.seen(problem, recording)
+        names = dict.fromkeys(rule.name for rule, _ in seen.changes)
         if evaluations:
             chosen = [[one for one in names if one in gained]]
         else:
             chosen = [*([one] for one in names), *([[*names]] if len(names) > 1 else [])]
-        made = (candidate_with(call, [one for one in found if one[0].name in c]) for c in chosen)
+        made: list[Candidate | None] = []
+        for some in chosen:  # a rule that fails by itself is not combined
+            found = [one for one in seen.changes if one[0].name in {*some} - {*seen.failures}]
+            if found:
+                write = partial(candidate_with, seen.call, found)
+                made.append(seen.attempt(", ".join(some), write))
         return unique(one for one in made if one is not None)[:n]
+
+    def noticed(self, problem: Problem, recording: Recording) -> Noticed:
+        """Return what rules nearly matched, and those that failed."""
+        if speedups.is_negligible(problem, self.min_share):
+            return Noticed()
+        seen = self.seen(problem, recording)
+        failures = (f"rule `{name}` failed: {why}" for name, why in seen.failures.items())
+        return Noticed(near_misses=seen.near_misses(), failures=tuple(failures))
+
+    def seen(self, problem: Problem, recording: Recording) -> Look:
+        """Return what the rules found in a call, kept until another one is looked at."""
+        kept = self.newest
+        if kept is not None and kept[0] is problem and kept[1] is recording:
+            return kept[2]
+        graph = graph_of(recording)
+        found = look(self.rules, Call(problem, graph, Source(problem.reference, graph)))
+        self.newest = problem, recording, found
+        return found
 
 
 def covered_by(operators: Sequence[str]) -> frozenset[str]:
     """Return the rewrites of texts that need not be tried beside recorded ones."""
     return frozenset(name for rule in RULES if rule.name in operators for name in rule.covers)
-
-
-def unique_changes(rule: RecordedRule, call: Call) -> Iterator[Change]:
-    """Yield a rule's changes, the same expression once: a loop or a second call of a function
-    runs it again. One that should read otherwise there is left out."""
-    first: dict[object, Change | None] = {}
-    for change in rule.find(call):
-        for node in change.new:
-            known = first.setdefault(node, change)
-            if known is not None and known.new != change.new:
-                first[node] = None
-    yielded: set[int] = set()
-    for one in first.values():
-        if one is None or id(one) in yielded or any(first[node] is not one for node in one.new):
-            continue
-        yielded.add(id(one))
-        yield one

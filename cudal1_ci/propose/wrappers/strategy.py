@@ -122,13 +122,16 @@ class Wrappers:
 
     def promising(self, found: Found) -> list[Operators]:
         """Return the wrappers that were tried on the reference, best first, without
-        significantly slower ones.
+        significantly slower ones. What takes too long to compile does so around a rewrite too; an
+        error may be gone.
         """
         names = {one.name for one in self.wrappers} - LAYOUTS
         usable = {
             operators: one
             for operators, one in found.items()
-            if names.issuperset(operators) and not is_slower(one)
+            if names.issuperset(operators)
+            and not is_slower(one)
+            and one.verdict.status != "timeout"
         }
         return sorted(usable, key=lambda operators: -speedups.score(usable[operators]))
 

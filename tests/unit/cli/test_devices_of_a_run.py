@@ -165,6 +165,7 @@ def test_ray_and_not_the_user_chooses_which_gpu(folder, monkeypatch):
     assert "as Ray chooses which GPU" in result.stderr
 
 
+@pytest.mark.starts_verifier
 def test_what_judges_nothing_needs_no_cluster(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     for words in (("--list",), ("--dry-run",)):

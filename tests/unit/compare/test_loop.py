@@ -13,12 +13,26 @@ import msgspec
 import pytest
 
 from cudal1_ci.compare.config import CompareConfig
-from cudal1_ci.compare.loop import NO_BUDGET, SPENT, UNCONFIRMED, Bench, compare
+from cudal1_ci.compare.loop import (
+    NO_BUDGET,
+    OTHER_OUTPUTS,
+    SPENT,
+    UNCONFIRMED,
+    Bench,
+    compare,
+)
 from cudal1_ci.compare.pairs import Pair, Pairs
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pool import Pool, SlotLost
 from cudal1_ci.processes.device_wait import until
-from cudal1_ci.records import Comparison, Entry, Evaluation, Finding, Verdict
+from cudal1_ci.records import (
+    Comparison,
+    ContractCheck,
+    Entry,
+    Evaluation,
+    Finding,
+    Verdict,
+)
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
 from tests.fakes import CPU, FakeBackend, a_candidate, a_problem, a_target, a_workload
@@ -31,6 +45,9 @@ class Judge:
     def __init__(self, **answers):
         self.answers = {name: list(given) for name, given in answers.items()}
         self.asked = []
+        self.examined = []
+        self.contracts = {}
+        """By name: what an examination of the contract answers, or raises."""
 
     def device(self):
         return CPU
@@ -55,6 +72,18 @@ class Judge:
             measurements=tuple(measurements),
             device=CPU,
         )
+
+    def examine_contract(self, problem, evaluation):
+        name = evaluation.candidate.program.source
+        self.examined.append(name)
+        answer = self.contracts.get(name, HELD)
+        if isinstance(answer, Exception):
+            raise answer
+        return msgspec.structs.replace(evaluation, contract=answer, contract_s=2.0)
+
+
+HELD = (ContractCheck(aspect="dtype float64", result="held"),)
+BROKEN = (ContractCheck(aspect="dtype float64", result="broken", detail="it fails"),)
 
 
 def a_pair(name: str, *workloads) -> Pair:
@@ -178,6 +207,65 @@ def test_what_the_budget_does_not_reach_is_named(run):
     assert ended == "budget"
     assert {one.reason for one in found.values()} == {SPENT}
     assert {one.verdict for one in found.values()} == {"skipped"}
+
+
+# --- other uses ------------------------------------------------------------------------------
+
+
+def test_other_uses_are_tried_once_after_all_times_and_change_no_verdict(run):
+    judge = Judge(slow=[1.2] * 3, same=[1.0])
+    judge.contracts = {"same": BROKEN}
+    found, ended = run(judge, a_pair("slow"), a_pair("same"))
+    assert judge.examined == ["slow", "same"]
+    assert names(judge) == ["slow", "same", "slow", "slow"]
+    assert (found["same"].verdict, ended) == ("same", "done")
+    assert found["same"].broken == BROKEN
+    assert found["slow"].contract == HELD
+    assert found["slow"].contract_s == 2.0
+
+
+def test_where_the_outputs_changed_no_other_use_is_tried(run):
+    judge = Judge(other=["incorrect_values", 1.0], bad=["runtime_error"])
+    found, _ = run(judge, a_pair("other"), a_pair("bad"))
+    assert judge.examined == []
+    (line,) = found["other"].contract
+    assert (line.result, line.detail) == ("not_tried", OTHER_OUTPUTS)
+    assert found["bad"].contract is None
+
+
+def test_what_was_tried_in_an_earlier_run_is_not_tried_again(run):
+    judge = Judge(same=[1.0])
+    judge.contracts = {"same": BROKEN}
+    first, _ = run(judge, a_pair("same"))
+    again, _ = run(judge, a_pair("same"))
+    assert judge.examined == ["same"]
+    assert again["same"].broken == first["same"].broken == BROKEN
+    assert again["same"].contract_s == 2.0
+
+
+def test_other_uses_are_left_out_where_the_settings_say_so(run):
+    judge = Judge(same=[1.0], other=["incorrect_values", 1.0])
+    found, _ = run(judge, a_pair("same"), a_pair("other"), examines=False)
+    assert judge.examined == []
+    assert found["same"].contract is found["other"].contract is None
+
+
+def test_a_budget_that_leaves_no_time_for_other_uses_is_not_cut_short(run):
+    judge = Judge(same=[1.0])
+    found, ended = run(judge, a_pair("same"), budget_s=10.0, clock=timed(judge, 11.0))
+    assert (judge.examined, ended) == ([], "done")
+    assert found["same"].contract[0].detail == NO_BUDGET
+
+
+def test_a_judge_that_dies_at_other_uses_costs_no_time_and_is_asked_again(run):
+    judge = Judge(same=[1.0])
+    judge.contracts = {"same": WorkerError("it died")}
+    found, _ = run(judge, a_pair("same"))
+    assert (found["same"].verdict, found["same"].broken) == ("same", ())
+    assert found["same"].contract[0].detail == "the judge failed: it died"
+    judge.contracts = {}
+    found, _ = run(judge, a_pair("same"))
+    assert found["same"].contract == HELD
 
 
 def timed(judge: Judge, look_s: float):
@@ -320,6 +408,8 @@ def test_two_slots_find_what_one_finds(run, run_on_two):
         "fast": 3,
     }
     assert sorted(names(one) + names(two)) == ["fast"] * 3 + ["same"] + ["slow"] * 3
+    assert sorted(one.examined + two.examined) == ["fast", "same", "slow"]
+    assert {each.contract for each in found.values()} == {HELD}
 
 
 def test_a_pair_whose_slot_is_lost_is_measured_by_another(run_on_two):

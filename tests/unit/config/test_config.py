@@ -212,7 +212,7 @@ def test_a_pyproject_of_other_tools_beside_our_own_file_is_no_conflict(tmp_path)
         ),
         (
             'fail-on = "all"',
-            r"must be one of `inconclusive`, `never`, `proposal`, `regression`, got the text",
+            r"must be one of `contract`, `inconclusive`, `never`, `proposal`, `regression`, got",
         ),
         ('device = "gpu"', r"`device` must be `auto`, `cpu`, `cuda`, `cuda:N`, several as `cuda:0"),
         ('device = "cuda:0,cpu"', r"`device` must be .* or `cuda:all`, got the text"),

@@ -7,12 +7,13 @@ import json
 import msgspec
 import pytest
 
-from cudal1_ci.github.check import MAX_SUMMARY_BYTES
+from cudal1_ci.github.check import MAX_SUMMARY_BYTES, annotations_of
 from cudal1_ci.github.conclusion import standing
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment, Marker, key_of, marked, marker_of
 from cudal1_ci.github.plan import Known, Options, Pull, Texts, plan
 from cudal1_ci.github.review import MAX_PATCH_LINES
+from cudal1_ci.records import ContractCheck
 from tests.reports import (
     DIFF,
     ELSEWHERE,
@@ -62,6 +63,10 @@ def posts(report, state: Known, what: str = "comment", options: Options | None =
 REGRESSION = a_report(compared("regression"))
 SAME = a_report(compared("same", 1.0))
 IN_HUNK = proposed()
+BROKEN = (
+    ContractCheck(aspect="one row of x", result="held"),
+    ContractCheck(aspect="dtype float64", result="broken", detail="it fails: RuntimeError"),
+)
 
 
 def test_nothing_to_say_makes_no_comment_and_mends_the_one_that_is_there():
@@ -228,11 +233,40 @@ def test_words_of_a_model_are_in_no_suggestion():
             True,
             "1 changed output",
         ),
+        (
+            (compared("same", 1.0, contract=BROKEN), compared("same", 1.0, contract=BROKEN[:1])),
+            "same",
+            True,
+            "1 target with a use that no longer works",
+        ),
+        ((compared("same", 1.0, contract=BROKEN[:1]),), "same", False, "Nothing got slower"),
     ],
 )
 def test_the_worst_target_decides(entries, overall, has_news, title):
     said = standing(a_report(*entries))
     assert (said.overall, said.has_news, said.title) == (overall, has_news, title)
+
+
+def test_a_use_that_no_longer_works_fails_the_check_only_where_that_is_asked_for():
+    said = standing(a_report(compared("same", 1.0, contract=BROKEN)))
+    conclusions = {
+        fail_on: said.conclusion(fail_on)
+        for fail_on in ("never", "regression", "inconclusive", "contract")
+    }
+    assert conclusions.pop("contract") == "failure"
+    assert set(conclusions.values()) == {"success"}
+    kept = standing(a_report(compared("same", 1.0, contract=BROKEN[:1])))
+    assert kept.conclusion("contract") == "success"
+    slower = standing(a_report(compared("regression", 1.5)))
+    assert slower.conclusion("contract") == "failure"
+
+
+def test_a_use_that_no_longer_works_is_a_notice_at_its_lines():
+    entries = compared("same", 1.0, contract=BROKEN), compared("same", 1.0, contract=BROKEN[:1])
+    (made,) = annotations_of(a_report(*entries))
+    assert made["annotation_level"] == "notice"
+    assert made["title"].startswith("Worked in the base: ")
+    assert made["message"] == "broken: dtype float64 (it fails: RuntimeError)"
 
 
 def test_what_was_not_looked_at_is_said_and_is_no_success():

@@ -11,9 +11,13 @@ from cudal1_ci.discover import DiscoveryConfig
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.rewrites.strategy import Playbook
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import SilentProgress
+from tests.fakes import FakeSession
 
 MODEL = """
 import torch
@@ -63,11 +67,25 @@ def test_calls_with_cuda_tensors_are_judged_where_there_is_a_gpu(
         assert "--device cuda" in planned.hint
 
 
+def foreseen(tmp_path, plan, strategy) -> list[str]:
+    with Archive.open(tmp_path / "state" / "archive.sqlite") as archive:
+        context = RunContext(
+            session=FakeSession({}),
+            strategies=(strategy,),
+            archive=archive,
+            progress=SilentProgress(),
+            config=ReviewConfig(num_candidates=9),
+            policy="p",
+        )
+        return [*preview(plan, context)]
+
+
 @pytest.mark.parametrize(
     ("mode", "said"), [("infer", "(declared):"), ("train", "(declared, train)")]
 )
 def test_a_preview_says_what_is_trained(tmp_path, mode, said):
-    (line,) = preview(surveyed(tmp_path, ["float32[4, 4]"], False, mode=mode), [Playbook()], 9)
+    plan = surveyed(tmp_path, ["float32[4, 4]"], False, mode=mode)
+    (line,) = foreseen(tmp_path, plan, Playbook())
     assert said in line
 
 
@@ -190,8 +208,8 @@ def test_of_a_kernel_the_playbook_changes_the_launches_alone(tmp_path):
     for one in Playbook().propose(planned.problem, (), 9):
         (file,) = one.program.overlay
         assert re.sub(r", num_warps=\d+", "", file.text) == LAUNCHED
-    (line,) = (line for line in preview(found, [Playbook()], 9) if "scale_kernel" in line)
+    (line,) = (line for line in foreseen(tmp_path, found, Playbook()) if "scale_kernel" in line)
     assert "playbook:launch_parameters(num_warps=8), " in line
     without = Playbook(PlaybookConfig(skip=("launch_parameters",)))
-    (line,) = (line for line in preview(found, [without], 9) if "scale_kernel" in line)
+    (line,) = (line for line in foreseen(tmp_path, found, without) if "scale_kernel" in line)
     assert line.endswith("a model, where one is given")

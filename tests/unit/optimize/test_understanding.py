@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace as replaced
 
 import msgspec
@@ -11,11 +12,31 @@ from rich.console import Console
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
-from cudal1_ci.optimize.preview import LATER, preview
-from cudal1_ci.optimize.target import NOTHING_PROPOSED, optimize_target
-from cudal1_ci.optimize.understanding import understanding_of
-from cudal1_ci.propose.recorded.strategy import RecordedRewrites
-from cudal1_ci.records import Device, Entry, Explanation, Operation, Report, Understanding
+from cudal1_ci.optimize.preview import preview
+from cudal1_ci.optimize.strategies import default_strategies
+from cudal1_ci.optimize.target import (
+    COVERED,
+    NOTHING_PROPOSED,
+    OVER_THE_LIMIT,
+    SPENT,
+    optimize_target,
+)
+from cudal1_ci.optimize.understanding import demand_of, understanding_of
+from cudal1_ci.propose import Strategy
+from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.recorded.graph import graph_of
+from cudal1_ci.propose.recorded.rule import Change, RecordedRule
+from cudal1_ci.propose.recorded.strategy import RULES, RecordedRewrites
+from cudal1_ci.records import (
+    Device,
+    Edit,
+    Entry,
+    Explanation,
+    NotTried,
+    Operation,
+    Report,
+    Understanding,
+)
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.published import to_json
 from cudal1_ci.records.recording import Recording
@@ -23,7 +44,13 @@ from cudal1_ci.render import render
 from cudal1_ci.render.progress import SilentProgress
 from cudal1_ci.render.published import published
 from cudal1_ci.render.text import print_explanation, render_text
-from cudal1_ci.render.wording import bytes_text, understanding_text
+from cudal1_ci.render.wording import (
+    bytes_text,
+    class_text,
+    near_miss_text,
+    time_text,
+    understanding_text,
+)
 from tests.fakes import (
     CPU,
     FakeProposer,
@@ -34,6 +61,7 @@ from tests.fakes import (
     a_workload,
     an_evaluation,
 )
+from tests.report_schema import validated
 from tests.unit.propose.recorded.rig import problem_and_recording
 
 H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3", software={"torch": "0"})
@@ -129,17 +157,66 @@ def test_the_bound_is_that_of_the_device(tmp_path):
     small = understanding_of(timed(recording, 500.0, 1.0), problem, H100)
     assert (small.bound, small.bound_us) == ("launches", 2.0)
     assert small.device_us == len(recording.operations)
-    wide = tuple(
-        one if one.path else msgspec.structs.replace(one, shape=(64, 1_000_000), stride=())
+    assert category(tmp_path, TEXT.replace("y @ self.weight", "y * 2.0"), 1.1) == "host-bound"
+    for text, times, expected in (
+        (LEAST, 1.1, "at the floor"),
+        (LEAST, 1.3, "host-bound"),
+        (LEAST.replace("torch.tanh(x)", "torch.tanh(x)[:1]"), 1.1, "at the floor"),
+        # No bound is believed of a loop, or of many operations,
+        (LEAST.replace("torch.tanh(x)", "sum(torch.tanh(x) for _ in range(2))"), 1.1, "host-bound"),
+        (LEAST.replace("torch.tanh(x)", "x" + ".tanh()" * 9), 1.1, "host-bound"),
+        # nor of products that may be saved.
+        (LEAST.replace("torch.tanh(x)", "x.T @ x.relu()"), 1.1, "host-bound"),
+        (LEAST.replace("torch.tanh(x)", "x.T @ x @ x.T"), 1.1, "host-bound"),
+    ):
+        assert category(tmp_path, text, times) == expected, text
+
+
+LEAST = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+
+
+def get_inputs():
+    return [torch.rand(64, 64)]
+"""
+
+
+def category(tmp_path, text: str, times: float) -> str:
+    """Return the class of a call of large tensors that takes so many times its bound."""
+    problem, recording = problem_and_recording(tmp_path, text)
+    grown = tuple(
+        msgspec.structs.replace(one, shape=tuple(1000 * n for n in one.shape), stride=())
         for one in recording.values
     )
-    big = msgspec.structs.replace(recording, values=wide)
-    bound_us = 4 * 2 * 64 * 1_000_000 / 3350e3
-    for total_us, expected in ((1.1 * bound_us, "at the floor"), (9 * bound_us, "host-bound")):
-        found = understanding_of(timed(big, total_us, 1.0), problem, H100)
-        assert found.bound == "memory"
-        assert found.bound_us == pytest.approx(bound_us)
-        assert found.category == expected
+    big = msgspec.structs.replace(recording, values=grown)
+    bound_us = understanding_of(timed(big, 1e9, 1.0), problem, H100).bound_us
+    return understanding_of(timed(big, times * bound_us, 1.0), problem, H100).category
+
+
+@pytest.mark.parametrize(
+    ("code", "num_read", "num_written"),
+    [
+        ("torch.tanh(x)", 64 * 64, 64 * 64),
+        ("x.T", 0, 0),  # nothing is moved
+        ("torch.tanh(x)[:1]", 64 * 64, 0),
+        ("torch.tanh(x[:1])", 64, 64),
+        ("x[:, 0] + x.shape[0]", 64, 64),
+        ("torch.tanh(x.T[:2].T)", 2 * 64, 2 * 64),
+        ("x[torch.tensor([3, 5])]", 0, 2 * 64),  # rows by number may be one row
+        ("torch.nn.functional.embedding(torch.tensor([3]), x)", 0, 64),
+        ("(torch.tanh(x), torch.ones_like(x))[1]", 0, 64 * 64),  # what nothing is made of
+    ],
+)
+def test_the_bound_counts_only_what_any_form_must_read_and_write(
+    tmp_path, code, num_read, num_written
+):
+    _, recording = problem_and_recording(tmp_path, LEAST.replace("torch.tanh(x)", code))
+    assert demand_of(graph_of(recording)).num_bytes == 4 * (num_read + num_written)
 
 
 def test_nothing_recorded_is_no_error(known):
@@ -263,12 +340,209 @@ def test_entries_have_it_whether_something_was_proposed_or_not(known, context):
     assert unasked.understanding is None  # no strategy asked for a recording
 
 
-def test_a_dry_run_says_what_is_looked_for_later(tmp_path):
-    problem = a_problem()
-    one = Planned(target=a_target(), problem=problem, workloads=problem.workloads)
-    kernel = replaced(one, target=msgspec.structs.replace(a_target(), kind="triton_kernel"))
-    plan = Plan(root=tmp_path, repository="r", targets=(one, kernel))
-    first, second = preview(plan, [RecordedRewrites()], 3)
-    assert first.endswith(f"no rewrite matches; {LATER}")
-    assert LATER not in second
-    assert LATER not in preview(plan, [FakeProposer(["try 0"])], 3)[0]
+# --- what is tried, and what is not ---------------------------------------------------------------
+
+
+def planned(problem) -> Planned:
+    return Planned(target=a_target(), problem=problem, workloads=problem.workloads)
+
+
+SEVERAL = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        y = x * torch.sigmoid(x)
+        return y * torch.tanh(torch.log(1 + torch.exp(y)))
+
+
+def get_inputs():
+    return [torch.rand(64, 128)]
+"""
+ATTENTION = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, q, k, v):
+        weights = torch.softmax(q @ k.transpose(-2, -1) * 0.125, dim=-1)
+        return weights @ v
+
+
+def get_inputs():
+    return [torch.rand(2, 4, 16, 64) for _ in range(3)]
+"""
+
+
+class Judge(Recorder):
+    """A judge that finds nothing faster."""
+
+    def evaluate(self, problem, candidate):
+        self.asked.append(candidate.program.source)
+        return an_evaluation(candidate, "passed", 1.0, [w.name for w in problem.workloads])
+
+
+def strategies() -> tuple[Strategy, ...]:
+    return default_strategies(PlaybookConfig(compile=False), "cpu")
+
+
+@pytest.mark.parametrize("most", [1, 12])
+@pytest.mark.parametrize("text", [SEVERAL, ATTENTION])
+def test_a_dry_run_lists_what_a_scan_tries_and_what_it_does_not(tmp_path, context, text, most):
+    problem, recording = problem_and_recording(tmp_path, text)
+    context.session, context.strategies = Judge({}), strategies()
+    context.session.recording, context.config = recording, ReviewConfig(num_candidates=most)
+    plan = Plan(root=tmp_path, repository="r", targets=(planned(problem),))
+    first, *more = preview(plan, context)
+    assert context.session.asked == []
+    entry = optimize_target(planned(problem), strategies(), context)
+    tried = [one.candidate.proposer for one in entry.evaluations]
+    assert len(tried) == len({*tried}) > 0
+    assert first.rpartition(": ")[2].partition("; ")[0].split(", ") == tried
+    assert [line.strip() for line in more] == [
+        f"not tried: {one.proposer}, {one.reason}" for one in entry.not_tried
+    ]
+    reasons = {one.proposer: one.reason for one in entry.not_tried}
+    assert not {*reasons} & {*tried}
+    if most == 1 and text == SEVERAL:
+        limit = OVER_THE_LIMIT.format(most=1)
+        assert [*reasons.values()].count(limit) >= 1
+    if text == ATTENTION:  # the rule over texts gives the same program
+        assert reasons == {}
+
+
+def test_of_two_candidates_with_the_same_edits_the_second_is_not_tried(tmp_path, context):
+    class Again:
+        """Propose what a recorded rule proposes, written otherwise."""
+
+        name = "again"
+
+        def propose(self, problem, evaluations, n):
+            edit = Edit(operator="sdpa", technique="f", found=("x",), why="", precondition="")
+            return [msgspec.structs.replace(a_candidate(problem), edits=(edit,))]
+
+    problem, recording = problem_and_recording(tmp_path, ATTENTION)
+    context.session = Judge({})
+    context.session.recording = recording
+    entry = optimize_target(planned(problem), [RecordedRewrites(), Again()], context)
+    assert [one.candidate.proposer for one in entry.evaluations] == ["playbook:attention"]
+    reason = COVERED.format(proposer="playbook:attention")
+    assert entry.not_tried == (NotTried(proposer="fake", reason=reason),)
+
+
+def test_what_had_no_turn_is_listed_with_the_reason(tmp_path, context):
+    problem, recording = problem_and_recording(tmp_path, SEVERAL)
+    context.session = Judge({})
+    context.session.recording, context.config = recording, ReviewConfig(budget_s=0.001)
+    context.started_s -= 1
+    entry = optimize_target(planned(problem), strategies(), context)
+    assert entry.skipped is not None or not entry.evaluations
+    assert {one.reason for one in entry.not_tried} == {entry.skipped or SPENT}
+    context.session.reference = "runtime_error"
+    context.config = ReviewConfig()
+    context.ending.was_cut = False
+    refused = optimize_target(planned(problem), strategies(), replaced(context, may_reuse=False))
+    assert refused.skipped.startswith("runtime_error")
+    assert {one.reason for one in refused.not_tried} == {refused.skipped}
+
+
+def test_nothing_is_tried_at_the_floor(tmp_path, context):
+    problem, recording = problem_and_recording(tmp_path, SEVERAL)
+    grown = tuple(
+        msgspec.structs.replace(one, shape=tuple(500 * n for n in one.shape), stride=())
+        for one in recording.values
+    )
+    big = msgspec.structs.replace(recording, values=grown)
+    bound_us = understanding_of(timed(big, 1e9, 1.0), problem, H100).bound_us
+    context.session = OnGpu({})
+    context.session.recording = timed(big, 1.05 * bound_us, 1.0)
+    context.strategies = strategies()
+    floor = f"at the floor: {time_text(1.05 * bound_us)} of {time_text(bound_us)}"
+    entry = optimize_target(planned(problem), context.strategies, context)
+    assert (entry.skipped, entry.evaluations, context.session.asked) == (floor, (), [])
+    assert {one.reason for one in entry.not_tried} == {floor} and len(entry.not_tried) > 1
+    assert class_text(entry.understanding).startswith(floor)
+    plan = Plan(root=tmp_path, repository="r", targets=(planned(problem),))
+    first, *more = preview(plan, context)
+    assert first.endswith(floor) and len(more) == len(entry.not_tried)
+    # Another workload may be far from its bound, and so may a backward pass.
+    other = msgspec.structs.replace(problem.workloads[0], name="other")
+    two = msgspec.structs.replace(problem, workloads=(*problem.workloads, other))
+    context.session.others = {"other": timed(big, 9 * bound_us, 1.0)}
+    assert optimize_target(planned(two), context.strategies, context).evaluations
+    train = msgspec.structs.replace(problem.workloads[0], mode="train")
+    trained = msgspec.structs.replace(problem, workloads=(train,))
+    assert optimize_target(planned(trained), context.strategies, context).evaluations
+
+
+class OnGpu(Judge):
+    """A judge on a GPU, with other recordings by the workload's name."""
+
+    def __init__(self, answers):
+        super().__init__(answers)
+        self.others: dict[str, Recording] = {}
+
+    def device(self):
+        return H100
+
+    def record(self, problem, workload):
+        return self.others.get(workload.name, self.recording)
+
+
+def test_a_rule_that_raises_costs_only_itself_and_is_named(tmp_path, context):
+    def broken(call):
+        yield from ()
+        raise ZeroDivisionError("by hand")
+
+    def unwritable(call):
+        place = call.source.place(call.graph.operations[0])
+        yield Change(place.file, {place.node: "not (python"}, "")
+
+    made = {"family": "f", "why": "", "precondition": ""}
+    rules = (
+        RecordedRule(name="broken", find=broken, **made),
+        RecordedRule(name="unwritable", find=unwritable, **made),
+        *(one for one in RULES if one.name == "activation"),
+    )
+    problem, recording = problem_and_recording(tmp_path, SEVERAL)
+    context.session = Judge({})
+    context.session.recording = recording
+    entry = optimize_target(planned(problem), [RecordedRewrites(rules=rules)], context)
+    assert [one.candidate.proposer for one in entry.evaluations] == ["playbook:activation"]
+    first, second = entry.warnings
+    assert first.startswith("rule `broken` failed: ZeroDivisionError: by hand (test_underst")
+    assert second.startswith("rule `unwritable` failed: ParserSyntaxError: ")
+    shown = render_text(published(Report(repository="r", device=CPU, entries=(entry,))))
+    assert "rule `broken` failed: ZeroDivisionError" in " ".join(shown.split())
+
+
+def test_why_is_told_in_every_format(tmp_path, context):
+    text = ATTENTION.replace("return weights @ v", "return weights @ v, weights")
+    problem, recording = problem_and_recording(tmp_path, text)
+    context.session = Judge({})
+    context.session.recording = recording
+    one = [*strategies(), FakeProposer(["try 0"])]
+    entry = optimize_target(planned(problem), one, context)
+    (miss,) = entry.near_misses
+    said = (
+        "attention at pkg/model.py:7, `torch.softmax(q @ k.transpose(-2, -1) * 0.125, dim=-1)`: "
+        "not proposed, since the softmax output is returned to the caller"
+    )
+    assert near_miss_text(miss) == said
+    left = NotTried(proposer="playbook:x", reason="the budget was spent")
+    entry = msgspec.structs.replace(entry, not_tried=(left,))
+    report = published(Report(repository="r", device=CPU, entries=(entry,)))
+    encoded = json.loads(validated(to_json(report)))["entries"][0]
+    assert encoded["near_misses"][0]["line"] == 7
+    assert encoded["not_tried"] == [{"proposer": "playbook:x", "reason": "the budget was spent"}]
+    for width in (70, 120):
+        shown = " ".join(render_text(report, width, why=True).split())
+        assert said in shown and "playbook:x: the budget was spent" in shown
+        assert "not proposed, since" not in render_text(report, width)
+    for output in ("html", "md"):
+        page = " ".join(render(report, output).split())
+        for words in ("Nearly matched", "since the softmax output is returned to the caller"):
+            assert words in page, (output, words)
+        assert "the budget was spent" in page
+    assert "Nearly matched" not in render(published(Report(repository="r", device=CPU)), "html")

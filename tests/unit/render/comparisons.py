@@ -10,6 +10,7 @@ from cudal1_ci.records import (
     Acknowledgement,
     ComparedWorkload,
     Comparison,
+    ContractCheck,
     Device,
     Entry,
     Notice,
@@ -144,6 +145,45 @@ def three_devices() -> Report:
         ),
         compared("RMSNorm", a_row(0.84, "improvement"), a_row(0.9, "improvement", device=L40S)),
         devices=(H200, L40S, EPYC),
+    )
+
+
+def other_uses() -> Report:
+    """Two modules whose outputs are the same at the workload: one breaks other uses."""
+    held = ContractCheck(group="sizes", aspect="one row of x", result="held")
+    error = "RuntimeError: view size is not compatible with input tensor's size and stride"
+    lines = (
+        held,
+        ContractCheck(
+            group="dtypes",
+            aspect="dtype float64",
+            result="broken",
+            detail="it fails: RuntimeError: expected Float but found Double",
+        ),
+        ContractCheck(
+            group="layouts",
+            aspect="layout of x: transposed",
+            result="broken",
+            detail=f"x transposed: it fails: {error}",
+        ),
+        ContractCheck(
+            group="values",
+            aspect="NaN and infinities in x",
+            result="differs",
+            detail="NaN: 61 elements are finite",
+        ),
+        ContractCheck(aspect="device", result="not_tried", detail="there is only the CPU here"),
+    )
+    untried = ContractCheck(
+        aspect="contract",
+        result="not_tried",
+        detail="outputs changed at the workload: contract not examined",
+    )
+    return a_document(
+        compared("Attention", a_row(1.002), contract=lines, contract_s=7.1),
+        compared("RMSNorm", a_row(1.0), contract=(held, lines[-1]), contract_s=3.4),
+        compared("MLP", a_row(0.999), contract=(held,), contract_s=3.2),
+        compared("Mixer", a_row(1.0), contract=(untried,), output_change="output 0 differs"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from cudal1_ci.records import ContractCheck
 from cudal1_ci.render import render
 from cudal1_ci.render.changes import cell_text, changes, counts_text, headline, row_text
 from cudal1_ci.render.digest import digest
@@ -19,6 +20,8 @@ def test_text_and_markdown_are_as_they_were_agreed():
     check_golden("compared.txt", render_text(comparisons.regression()))
     check_golden("compared-72.txt", render_text(comparisons.three_devices(), 72))
     check_golden("compared.md", render(comparisons.three_devices(), "md"))
+    check_golden("compared-other_uses.txt", render_text(comparisons.other_uses(), 100))
+    check_golden("compared-other_uses.md", render(comparisons.other_uses(), "md"))
 
 
 @pytest.mark.parametrize(
@@ -142,6 +145,18 @@ def test_agreements_and_other_outputs_are_told(output_format):
 
 
 @pytest.mark.parametrize("output_format", ["text", "md", "html"])
+def test_other_uses_that_changed_are_named_and_those_that_did_not_are_counted(output_format):
+    text = " ".join(render(comparisons.other_uses(), output_format).split())
+    assert "dtype float64 (it fails: RuntimeError: expected Float but found Double)" in text
+    assert "1 held, 1 differs, 2 broken, 1 not tried in 7.1 s" in text
+    assert "outputs changed at the workload: contract not examined" in text
+    assert "Other uses" not in render(comparisons.three_devices(), output_format)
+    kept = comparisons.other_uses()
+    kept = msgspec.structs.replace(kept, entries=kept.entries[1:3])
+    assert "broken:" not in render(kept, output_format)
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
 def test_a_report_without_comparisons_does_not_speak_of_them(golden_report, output_format):
     assert "Compared with the base" not in render(golden_report, output_format)
 
@@ -153,7 +168,8 @@ def test_what_a_report_says_of_a_change_is_text():
     comparison = msgspec.structs.replace(entry.comparison, reason=evil, output_change=evil)
     device = msgspec.structs.replace(H200, name=evil)
     rows = tuple(msgspec.structs.replace(row, device=device) for row in comparison.rows)
-    comparison = msgspec.structs.replace(comparison, rows=rows)
+    line = ContractCheck(aspect=evil, result="broken", detail=evil)
+    comparison = msgspec.structs.replace(comparison, rows=rows, contract=(line,))
     hostile = msgspec.structs.replace(
         shown, entries=(msgspec.structs.replace(entry, comparison=comparison),)
     )

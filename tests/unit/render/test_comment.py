@@ -57,7 +57,7 @@ EVIL = (
 
 
 @pytest.mark.parametrize(
-    "name", ["regression", "acknowledged", "mended", "three_devices", "nothing"]
+    "name", ["regression", "acknowledged", "mended", "three_devices", "other_uses", "nothing"]
 )
 def test_the_comment_is_as_it_was_agreed(name):
     shown = a_document(NOT_CALLED) if name == "nothing" else getattr(comparisons, name)()

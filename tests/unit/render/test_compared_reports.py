@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from cudal1_ci.records import Acknowledgement, ComparedWorkload, Comparison, Entry, Report
+from cudal1_ci.records import (
+    Acknowledgement,
+    ComparedWorkload,
+    Comparison,
+    ContractCheck,
+    Entry,
+    Report,
+)
 from cudal1_ci.render.merge import joined, merge
 from cudal1_ci.render.published import published
 from tests.fakes import CPU, a_target
@@ -52,6 +59,28 @@ def test_the_worst_of_two_machines_decides_and_both_are_shown():
     assert comparison.verdict == "regression"
     assert [one.device.kind for one in comparison.rows] == ["cpu", "cuda"]
     assert abs(comparison.slowdown - 1.2) < 0.02
+
+
+def test_of_two_machines_the_worst_result_of_each_line_is_kept():
+    def checks(**results: str) -> tuple[ContractCheck, ...]:
+        return tuple(ContractCheck(aspect=a, result=r, detail=r) for a, r in results.items())
+
+    def with_lines(contract, contract_s):
+        return Comparison(verdict="same", contract=contract, contract_s=contract_s)
+
+    here = with_lines(checks(dtype="held", layout="broken", device="not_tried"), 3.0)
+    there = with_lines(checks(dtype="broken", layout="held", device="held", size="held"), 4.0)
+    both = joined([here, there])
+    assert {one.aspect: one.result for one in both.contract} == {
+        "dtype": "broken",
+        "layout": "broken",
+        "device": "held",
+        "size": "held",
+    }
+    assert both.contract_s == 7.0
+    alone = joined([here, with_lines(None, None)])
+    assert (alone.contract, alone.contract_s) == (here.contract, 3.0)
+    assert joined([with_lines(None, None)] * 2).contract is None
 
 
 def test_what_is_agreed_to_on_one_machine_alone_is_not_agreed_to():

@@ -8,6 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
+from cudal1_ci.records import ContractCheck
 from cudal1_ci.render.parallel_progress import LiveParallelProgress, PlainParallelProgress
 from cudal1_ci.render.progress import (
     PlainProgress,
@@ -112,6 +113,29 @@ def test_what_a_file_is_called_is_no_line_of_its_own(has_groups):
         progress.target_skipped(a_target(path="b\n::error::no.py"), "no workload")
     lines = stream.getvalue().splitlines()
     assert not [line for line in lines if line.startswith(("::set-output", "::error"))]
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_a_contract_that_was_tried_names_its_target_outside_of_any_group(has_groups):
+    lines = (
+        ContractCheck(aspect="one row", result="held"),
+        ContractCheck(aspect="dtype float64", result="broken"),
+    )
+    first, second = a_target("a.py", "A"), a_target("b.py", "B")
+    stream, several = io.StringIO(), io.StringIO()
+    progress, parallel = (
+        PlainProgress(stream, has_groups=has_groups),
+        PlainParallelProgress(several),
+    )
+    for each in (progress, parallel):
+        each.start(2)
+        each.target_started(first)
+        each.target_started(second)
+        each.contract_tried(first, lines)
+    said = "a.py:A: contract: 1 held, 1 broken, 0 not tried"
+    expected = ["::endgroup::"] if has_groups else []
+    assert stream.getvalue().splitlines()[-1 - len(expected) :] == [*expected, f"[1/2] {said}"]
+    assert several.getvalue().splitlines()[-1] == f"[0/2] {said}"
 
 
 def test_an_open_group_is_closed_when_the_run_breaks(report):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -182,8 +182,26 @@ def examine_contract(
             )
             return [check], []
         with Party(case, template, program, limits) as candidate:
+            with suppress(RunnerFailure):  # which compare_lines meets, and counts
+                try:
+                    candidate.open()
+                except Rejected as rejected:
+                    return another_state(str(rejected)), []
             checks = compare_lines(known, reference, candidate, budget_s)
     return checks, constant_inputs(checks)
+
+
+def another_state(said: str) -> list[ContractCheck]:
+    """Return the lines of a candidate that was verified under weights of its own, as the
+    reference's are not loaded into it. Most other lines would only say that again."""
+    return [
+        ContractCheck(
+            group="weights", aspect="state_dict", result="broken", detail=said[:REASON_CHARS]
+        ),
+        ContractCheck(
+            group="all", aspect="contract", result="not_tried", detail="it has another state_dict"
+        ),
+    ]
 
 
 def learn(known: ContractKnowledge, reference: Party, budget_s: float) -> str | None:

@@ -15,6 +15,7 @@ from cudal1_ci.propose.recorded.strategy import RULES, RecordedRewrites
 from cudal1_ci.records import Problem, TextProgram
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.sandboxed.recorder.recording import recorded
+from cudal1_ci.sandboxed.runner.arguments import flatten
 from cudal1_ci.verification.verify import text_problem
 
 
@@ -35,7 +36,8 @@ def problem_and_recording(tmp_path: Path, text: str, mode: str = "infer") -> tup
     model = module.Model(*made).train(mode == "train")
     inputs = module.get_inputs()
     with torch.set_grad_enabled(mode == "train"):
-        found = recorded(lambda: model(*inputs), model, inputs, None, path)
+        tensors = [one for one in flatten(inputs)[0] if isinstance(one, torch.Tensor)]
+        found = recorded(lambda: model(*inputs), model, tensors, None, path)
     return problem, msgspec.convert(found, Recording, from_attributes=True)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cudal1_ci.propose.recorded.graph import graph_of
+from cudal1_ci.propose.recorded.look import unique_changes
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with, shown
 from cudal1_ci.propose.recorded.source import Source
-from cudal1_ci.propose.recorded.strategy import RecordedRewrites, unique_changes
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
 from cudal1_ci.records import TextProgram
 from tests.unit.propose.recorded.rig import problem_and_recording
 
