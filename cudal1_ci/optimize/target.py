@@ -34,7 +34,7 @@ from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
-from cudal1_ci.propose import Noticed, RecordingStrategy, Strategy
+from cudal1_ci.propose import Noticed, RebasedStrategy, RecordingStrategy, Strategy
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
@@ -168,6 +168,8 @@ class TargetSearch:
         self.recording: Recording | None = None
         self.no_recording: str | None = None
         """Why there is none, where one was asked for."""
+        self.recorded_bases: set[str] = set()
+        """Faster programs that were recorded."""
         self.was_asked = False
         """Whether a recording was asked for."""
         self.understanding: Understanding | None = None
@@ -265,9 +267,10 @@ class TargetSearch:
                 recording = self.recorded() if isinstance(strategy, RecordingStrategy) else None
                 most = self.context.config.num_candidates
                 more = 0 if self.target.is_kernel else MOST_LEFT_OUT
-                proposed = proposed_by(
-                    strategy, self.problem, recording, self.evaluations, most + more
-                )
+                proposed = [
+                    *proposed_by(strategy, self.problem, recording, self.evaluations, most + more),
+                    *self.on_top(strategy, most),
+                ]
             except CudaL1Error:
                 raise
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
@@ -290,6 +293,20 @@ class TargetSearch:
                     heard.append(candidate)
             found += heard
         return found
+
+    def on_top(self, strategy: Strategy, most: int) -> Sequence[Candidate]:
+        """Return what a strategy proposes on top of a faster program, which is recorded too."""
+        if not isinstance(strategy, RebasedStrategy) or not self.evaluations:
+            return ()
+        base = strategy.base(self.evaluations)
+        if base is None or base.id in self.recorded_bases or self.recorded() is None:
+            return ()
+        self.recorded_bases.add(base.id)
+        problem = msgspec.structs.replace(self.problem, reference=base.program)
+        found = self.context.session.record(problem, problem.workloads[0])
+        if isinstance(found, str):
+            return ()
+        return strategy.propose_on(self.problem, base, found, most)
 
     def recorded(self) -> Recording | None:
         """Return the operations of one call of the reference under the first workload, recorded

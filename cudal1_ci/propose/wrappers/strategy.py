@@ -15,6 +15,7 @@ from cudal1_ci.propose.wrappers.table import (
     COMPILATIONS,
     COMPILE,
     COMPILE_AS_LAID_OUT,
+    COMPILED_REGION,
     CUDA_GRAPH,
     CUDNN,
     MAX_AUTOTUNE,
@@ -35,6 +36,7 @@ LESS_PRECISE = ("precision", "incorrect_values")
 Operators = tuple[str, ...]
 Found = Mapping[Operators, Evaluation]
 BY_NAME = {one.name: one for one in WRAPPERS}
+COMPILE_NAMES = frozenset(one.name for one in COMPILATIONS)
 LAYOUTS = frozenset(one.name for one in (CHANNELS_LAST, CUDNN))
 
 
@@ -115,6 +117,8 @@ class Wrappers:
         for a, b in sorted(pairs, key=lambda pair: (sum(pair), pair)):
             if made[is_written(programs[a])] == MAX_COMBINATIONS:
                 continue
+            if has_region(programs[a].candidate) and COMPILE_NAMES & {*wrappers[b]}:
+                continue  # it is compiled where that gains
             candidate = apply(problem, programs[a].candidate, [BY_NAME[n] for n in wrappers[b]])
             if candidate is not None and candidate.id not in known:
                 made[is_written(programs[a])] += 1
@@ -139,10 +143,9 @@ class Wrappers:
 def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> list[Rewrite]:
     """Return the wrappers that suit a kind of device and are enabled in the configuration."""
     on_gpu = kind == "cuda"
-    compiles = (on_gpu or has_cpp_compiler()) if config.compile is None else config.compile
     graphs = on_gpu if config.cuda_graph is None else config.cuda_graph
     left_out = {*config.skip}
-    if not compiles:
+    if not compiles(config, kind):
         left_out |= {one.name for one in COMPILATIONS}
     if not graphs:
         left_out |= {CUDA_GRAPH.name, REDUCE_OVERHEAD.name}
@@ -157,6 +160,17 @@ def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> li
         for one in WRAPPERS
         if not {one.name, one.family} & left_out and (only is None or one.name in only)
     ]
+
+
+def has_region(candidate: Candidate) -> bool:
+    """Return whether parts of a program are compiled."""
+    return any(one.operator == COMPILED_REGION for one in candidate.edits)
+
+
+def compiles(config: PlaybookConfig, kind: str) -> bool:
+    """Return whether torch.compile may be proposed for a `kind` of device."""
+    suits = kind == "cuda" or has_cpp_compiler()
+    return suits if config.compile is None else config.compile
 
 
 def has_cpp_compiler() -> bool:
