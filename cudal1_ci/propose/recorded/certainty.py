@@ -200,9 +200,7 @@ def unstated(
                 continue
             if argument.kind == "value" or (argument.kind == "literal" and argument.text == "None"):
                 continue
-            if place is None or node is None:
-                yield operation, written
-            elif name == "inplace":
+            if place is None or node is None or name == "inplace":
                 yield operation, written
             elif isinstance(node, cst.Name) and node.value in ("True", "False"):
                 continue
