@@ -62,6 +62,13 @@ was faster. On a CPU `compile` is proposed alone, where a C++ compiler is instal
 `compile_reduce_overhead` and `compile_max_autotune` are proposed where they are asked for. Flags
 and [settings](configuration.md#playbook) switch them on and off.
 
+`compiled_region` compiles the smallest parts that gain, found in a recorded call: a helper or a
+submodule by a decorator, or statements that become a function of their own. Elementwise operations,
+reductions, norms and views in a row are such a part; products, sorts, random numbers, writes in
+place, what the host waits for and small tables of positions stay outside. The best part is tried,
+then all of them, then all of the fastest rewritten program. The first call of each process
+compiles, and so does the first call with other shapes.
+
 | wrapper | family | precondition | why it is faster |
 |---|---|---|---|
 """

@@ -11,6 +11,7 @@ from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded.strategy import RecordedRewrites, covered_by
 from cudal1_ci.propose.rewrites.strategy import Playbook
+from cudal1_ci.propose.wrappers.region_strategy import CompiledRegions
 from cudal1_ci.propose.wrappers.strategy import Wrappers
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.recording import Recording
@@ -22,8 +23,9 @@ def default_strategies(
     """Return the strategies that suit a `kind` of device (`cpu` or `cuda`), cheap ones first. Of
     two that propose the same edits the first one is heard."""
     return (
-        RecordedRewrites(config, min_share=min_share),
+        RecordedRewrites(config, min_share=min_share, kind=kind),
         Playbook(config, min_share=min_share, kind=kind),
+        CompiledRegions(config, kind=kind),
         Wrappers(config, kind=kind),
     )
 

@@ -34,10 +34,11 @@ from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
-from cudal1_ci.propose import Noticed, RecordingStrategy, Strategy
+from cudal1_ci.propose import Noticed, RebasedStrategy, RecordingStrategy, Strategy
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
+from cudal1_ci.propose.wrappers.strategy import may_take_minutes
 from cudal1_ci.records import (
     Candidate,
     ContractCheck,
@@ -168,6 +169,8 @@ class TargetSearch:
         self.recording: Recording | None = None
         self.no_recording: str | None = None
         """Why there is none, where one was asked for."""
+        self.recorded_bases: set[str] = set()
+        """Faster programs that were recorded."""
         self.was_asked = False
         """Whether a recording was asked for."""
         self.understanding: Understanding | None = None
@@ -233,6 +236,8 @@ class TargetSearch:
         for candidate in context.session.in_turn(candidates, context.is_over):
             if not self.has_time_for(candidate):
                 return False
+            if context.config.budget_s is not None and may_take_minutes(candidate):
+                self.confirm_first()
             self.evaluate(candidate)
         return True
 
@@ -265,9 +270,10 @@ class TargetSearch:
                 recording = self.recorded() if isinstance(strategy, RecordingStrategy) else None
                 most = self.context.config.num_candidates
                 more = 0 if self.target.is_kernel else MOST_LEFT_OUT
-                proposed = proposed_by(
-                    strategy, self.problem, recording, self.evaluations, most + more
-                )
+                proposed = [
+                    *proposed_by(strategy, self.problem, recording, self.evaluations, most + more),
+                    *self.on_top(strategy, most),
+                ]
             except CudaL1Error:
                 raise
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
@@ -290,6 +296,20 @@ class TargetSearch:
                     heard.append(candidate)
             found += heard
         return found
+
+    def on_top(self, strategy: Strategy, most: int) -> Sequence[Candidate]:
+        """Return what a strategy proposes on top of a faster program, which is recorded too."""
+        if not isinstance(strategy, RebasedStrategy) or not self.evaluations:
+            return ()
+        base = strategy.base(self.evaluations)
+        if base is None or base.id in self.recorded_bases or self.recorded() is None:
+            return ()
+        self.recorded_bases.add(base.id)
+        problem = msgspec.structs.replace(self.problem, reference=base.program)
+        found = self.context.session.record(problem, problem.workloads[0])
+        if isinstance(found, str):
+            return ()
+        return strategy.propose_on(self.problem, base, found, most)
 
     def recorded(self) -> Recording | None:
         """Return the operations of one call of the reference under the first workload, recorded
@@ -427,14 +447,27 @@ class TargetSearch:
             most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
             if number >= most or context.is_over():
                 break
-            screened = self.evaluations[index]
-            context.progress.candidate_started(self.target, screened.candidate)
-            evaluation = context.session.confirm(self.problem, screened.candidate)
-            context.keep(self.target, evaluation)
-            self.evaluations[index] = evaluation
-            self.own[:] = [evaluation if one is screened else one for one in self.own]
-            context.progress.candidate_judged(self.target, evaluation, False)
+            self.confirm(index)
         self.examine_winners()
+
+    def confirm_first(self) -> None:
+        """Confirm the best screened candidate now, for what comes next may take the rest of the
+        budget."""
+        workloads = self.problem.workloads
+        found = speedups.promising(self.evaluations, workloads)
+        has_gain = speedups.best(self.evaluations, workloads) is not None
+        if found and not has_gain and not self.context.is_over():
+            self.confirm(found[0])
+
+    def confirm(self, index: int) -> None:
+        """Measure a screened candidate in fresh processes."""
+        context, screened = self.context, self.evaluations[index]
+        context.progress.candidate_started(self.target, screened.candidate)
+        evaluation = context.session.confirm(self.problem, screened.candidate)
+        context.keep(self.target, evaluation)
+        self.evaluations[index] = evaluation
+        self.own[:] = [evaluation if one is screened else one for one in self.own]
+        context.progress.candidate_judged(self.target, evaluation, False)
 
     def found(self, evaluation: Evaluation) -> None:
         """Keep an evaluation of this run."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
-from cudal1_ci.propose.recorded.graph import VIEWS, Graph, Operation, graph_of, values_in
+from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, values_in
 from cudal1_ci.propose.recorded.source import Source
-from cudal1_ci.propose.roofline import DeviceFacts, facts_of, least_us, tensor_bytes
-from cudal1_ci.records import Demand, Device, Problem, TensorSpec, Understanding
+from cudal1_ci.propose.recorded.traffic import bytes_of, size_of
+from cudal1_ci.propose.roofline import DeviceFacts, facts_of, least_us
+from cudal1_ci.records import Demand, Device, Problem, Understanding
 from cudal1_ci.records import Operation as Expression
-from cudal1_ci.records.recording import RecordedValue, Recording
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.report import TargetClass
 
 CALL_US = {"cpu": 4.0, "cuda": 10.0}
@@ -41,10 +41,6 @@ PRODUCTS = frozenset(("matmul", "linear", "addmm", "baddbmm", "addbmm", "mv", "d
 HEAVY = frozenset(("einsum", "tensordot", "bilinear", "lstm", "gru", "rnn_tanh", "rnn_relu"))
 """Products whose arithmetic is not counted here."""
 ATTENTION = "scaled_dot_product_attention"
-NO_COPY = (VIEWS - {"contiguous", "reshape", "flatten"}) | frozenset(
-    ("detach", "chunk", "split", "unbind", "narrow", "select", "view_as", "data", "numpy")
-)
-MAYBE_COPY = frozenset(("contiguous", "reshape", "flatten"))
 
 
 PICKED = frozenset(
@@ -237,38 +233,6 @@ def flops_of(operation: Operation, graph: Graph) -> int:
         left = graph.of(operation.value(position, "input"))
         return 2 * num_made * left.shape[-1] if left is not None and left.shape else 0
     return 0
-
-
-def bytes_of(operation: Operation, graph: Graph) -> int:
-    """Return the bytes that an operation reads and writes; none for a view of its input."""
-    made = [graph.recording.values[one] for one in operation.recorded.outputs]
-    read = [graph.recording.values[one] for one in dict.fromkeys(values_in(operation.recorded))]
-    if not made:
-        return 0
-    if operation.name in NO_COPY or (operation.name == "getitem" and len(read) == 1):
-        return 0
-    if operation.name in MAYBE_COPY and read and is_contiguous(read[0]):
-        return 0
-    if {*operation.recorded.outputs} <= {*values_in(operation.recorded)}:
-        return 0  # it returned what it was given: a cast to the dtype that it has
-    if operation.name in ("getitem", "index_select", "gather", "embedding"):
-        # What is chosen is read, not what it is chosen from.
-        return 2 * sum(map(size_of, made)) + sum(map(size_of, read[-1:]))
-    return sum(map(size_of, [*read, *made]))
-
-
-def is_contiguous(value: RecordedValue) -> bool:
-    """Return whether elements lie in memory in their order."""
-    whole = [*accumulate(reversed(value.shape[1:]), lambda a, b: a * b, initial=1)][::-1]
-    pairs = zip(value.shape, value.stride, whole, strict=False)
-    return all(size == 1 or stride == wanted for size, stride, wanted in pairs)
-
-
-def size_of(value: RecordedValue) -> int:
-    """Return the bytes of a tensor's elements."""
-    stride = value.stride if len(value.stride) == len(value.shape) else None
-    spec = TensorSpec(shape=value.shape, dtype=value.dtype, stride=stride)
-    return tensor_bytes(spec) or 0
 
 
 # --- expressions ---------------------------------------------------------------------------------

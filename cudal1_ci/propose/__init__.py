@@ -55,3 +55,18 @@ class RecordingStrategy(Strategy, Protocol):
     def noticed(self, problem: Problem, recording: Recording) -> Noticed:
         """Return what was nearly proposed from a recording, and what failed meanwhile."""
         ...
+
+
+@runtime_checkable
+class RebasedStrategy(RecordingStrategy, Protocol):
+    """Propose candidates on top of a faster program, from what one call of that one did."""
+
+    def base(self, evaluations: Sequence[Evaluation]) -> Candidate | None:
+        """Return the program to record; None if nothing is to be proposed on top of one."""
+        ...
+
+    def propose_on(
+        self, problem: Problem, base: Candidate, recording: Recording, n: int
+    ) -> Sequence[Candidate]:
+        """Return at most `n` candidates, with the edits of the base first."""
+        ...

@@ -7,7 +7,7 @@ import difflib
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose import launch_config
 from cudal1_ci.propose.rewrites.table import REWRITES
-from cudal1_ci.propose.wrappers.table import WRAPPERS
+from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
 from cudal1_ci.records import Record
 
 
@@ -29,7 +29,7 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         known = {name for one in (*REWRITES, *WRAPPERS) for name in (one.name, one.family)}
-        known |= {launch_config.NAME, launch_config.FAMILY}
+        known |= {launch_config.NAME, launch_config.FAMILY, COMPILED_REGION}
         for name in self.skip:
             if name not in known:
                 near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)

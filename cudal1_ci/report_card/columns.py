@@ -16,7 +16,7 @@ from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.wrappers.strategy import Wrappers
-from cudal1_ci.propose.wrappers.table import WRAPPERS
+from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
 from cudal1_ci.records import Candidate, Evaluation, Problem, Record, TextProgram
 from cudal1_ci.report_card.shape import Policy
 from cudal1_ci.report_card.tasks import Published, Task
@@ -114,7 +114,7 @@ def column_of(candidate: Candidate, columns: Sequence[str]) -> str:
     """Return the column in which a candidate is shown: its own where the card has it, else
     `best`."""
     operators = operators_of(candidate)
-    wrappers = {one.name for one in WRAPPERS}
+    wrappers = {COMPILED_REGION, *(one.name for one in WRAPPERS)}
     if candidate.proposer == EAGER:
         own = EAGER
     elif candidate.proposer.startswith(f"{PUBLISHED}:"):

@@ -9,38 +9,53 @@ elsewhere) is looked up in the functions that these operations are written in.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import libcst as cst
 
 from cudal1_ci.propose.recorded.attention_match import matched
-from cudal1_ci.propose.recorded.attention_writer import Refused, Writer
+from cudal1_ci.propose.recorded.attention_occurrence import Refused
+from cudal1_ci.propose.recorded.attention_writer import Written, written
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 
 
-def find_attention(call: Call) -> Iterator[Change]:
+def find_attention(call: Call, *, causal: bool = False) -> Iterator[Change]:
     """Find softmax(q @ k.T) @ v. Where one call of the same lines has a mask and another has none,
     the change that serves both is kept."""
-    found: dict[cst.CSTNode, list[Writer]] = {}
+    found: dict[cst.CSTNode, list[Written]] = {}
     for operation in call.graph.operations:
         if operation.name != "softmax" or not call.graph.is_last_dim(operation):
             continue
         attention = matched(call, operation)
         if attention is not None:
             try:
-                writer = Writer(call, attention)
-                writer.written = writer.change()
+                one = written(call, attention, causal=causal)
             except Refused as refused:
                 call.miss(operation, str(refused))
                 continue
-            found.setdefault(writer.place.node, []).append(writer)
-    for writers in found.values():
-        plain = [one for one in writers if not one.guards]
-        for one in plain or writers:
-            if one.written is not None:
-                yield one.written
+            found.setdefault(one.node, []).append(one)
+    for same in found.values():
+        plain = [one for one in same if not one.is_guarded]
+        yield from (one.change for one in plain or same)
+
+
+def find_causal_attention(call: Call) -> Iterator[Change]:
+    """Find attention with a causal mask that the code itself builds. What is missing of attention
+    with any mask is said by the other rule."""
+    yield from find_attention(replace(call, misses=[]), causal=True)
 
 
 RULES = (
+    RecordedRule(
+        name="causal_attention",
+        covers=frozenset(("sdpa", "attention_weights")),
+        family="operation fusion",
+        why="scaled_dot_product_attention with is_causal=True reads no mask and leaves out the "
+        "half of the scores that the mask hides",
+        precondition="the mask is the triangle that the code builds, also where it is a buffer "
+        "that a checkpoint could replace",
+        find=find_causal_attention,
+    ),
     RecordedRule(
         name="attention",
         covers=frozenset(("sdpa", "attention_weights")),

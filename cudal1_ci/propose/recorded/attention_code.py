@@ -8,9 +8,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from cudal1_ci.propose.recorded.attention_match import VIEWS
-from cudal1_ci.propose.recorded.attention_text import (
-    bare,
-)
+from cudal1_ci.propose.recorded.attention_text import bare
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.source import bracketed
 from cudal1_ci.propose.rewrites.terms import names_in
@@ -19,6 +17,11 @@ from cudal1_ci.propose.rewrites.terms import names_in
 def names_of_code(*codes: str) -> set[str]:
     """Return the names that pieces of code read."""
     return set().union(*(names_in(cst.parse_expression(one)) for one in codes))
+
+
+def followed(code: str, suffix: str) -> str:
+    """Return code with a method call or an index behind it."""
+    return f"{bracketed(code)}{suffix}" if suffix else code
 
 
 def computes(code: str) -> bool:

@@ -204,3 +204,9 @@ def untransposed(call: Call, operation: Operation | None) -> int | None:
     else:
         is_swap = operation.name == "mT"
     return value if is_swap else None
+
+
+def beta(product: Operation) -> object:
+    """Return how much of its first argument `baddbmm` adds."""
+    found = product.literal(3, "beta")
+    return 1 if found is None else found

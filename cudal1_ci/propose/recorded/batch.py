@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lifted import Lifted, Refused, integer, within
+from cudal1_ci.propose.recorded.lifted import (
+    INDEX_DTYPES,
+    Lifted,
+    Refused,
+    integer,
+    is_basic,
+    is_ellipsis,
+    is_number,
+    is_whole,
+    pair_parts,
+    within,
+)
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
@@ -25,25 +37,40 @@ class Batch:
     new: dict[cst.CSTNode, str] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     results: set[str] = field(default_factory=set)
+    locals: set[str] = field(default_factory=set)
+    """Names that each turn binds."""
+    changes_later: set[str] = field(default_factory=set)
+    """Names that the following lines of a turn bind or write into."""
+    pending: list[str] = field(default_factory=list)
+    """Code that is evaluated after the loop's lines."""
+    writes: bool = False
+    """Whether turns write into tensors."""
+    has_effect: bool = False
+    """Whether turns write into tensors that are no locals of theirs."""
 
     def change(self) -> Change:
         """Return the loop as batched lines; raise Refused if it is another one."""
         body = self.loop.body
         if not body:
             raise Refused("its body has a branch, a loop or a jump")
+        self.locals = {name for one in body for name in bound_by(one)} | roots(self.loop.target)
+        self.writes = self.lift.writes = any(is_write(one) for one in body)
         self.results = {name for one in body for name in results_of(one)}
+        self.results -= self.locals | (self.loop.filled_rows() & set(self.row_writes(body)))
         for name in self.results:
             if sum(name in names_anywhere(one) for one in body) != sum(
                 name in results_of(one) for one in body
             ):
                 raise Refused(f"`{name}` is read in the loop while it is made")
-        for one in body:
+        for number, one in enumerate(body):
+            rest = body[number + 1 :]
+            self.changes_later = {name for o in rest for name in stored_names(o)}
             try:
                 self.statement(one)
             except Refused as refused:
                 fact = "cannot run for all passes at once"
                 raise Refused(str(refused) or self.lift.at(one, fact)) from refused
-        if not self.results:
+        if not (self.results or self.has_effect):
             raise Refused("no sum, list or tensor is made in it")
         if self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused("what the last pass leaves is read after the loop")
@@ -66,7 +93,11 @@ class Batch:
         elif isinstance(node, cst.Assign) and len(node.targets) == 1:
             target = node.targets[0].target
             if isinstance(target, cst.Subscript):
-                self.write(target, node.value)
+                root = next(iter(roots(target)), "")
+                if root in self.locals or (root not in self.results):
+                    self.write_rows(target, node.value)
+                else:
+                    self.write(target, node.value)
             elif isinstance(target, cst.Name) and target.value in self.results:
                 terms = terms_of(node.value)[1:]
                 self.lines.append(f"{target.value} = {target.value}{self.sums(terms)}")
@@ -79,6 +110,8 @@ class Batch:
                     raise Refused
                 for name, value in zip(names, values, strict=True):
                     self.assign(cst.ensure_type(name, cst.Name).value, value)
+            elif isinstance(target, cst.Tuple):
+                self.assign_pair(target, node.value)
             else:
                 raise Refused
         elif isinstance(node, cst.Expr) and (appended := append_of(node)) is not None:
@@ -87,18 +120,237 @@ class Batch:
             raise Refused
 
     def assign(self, name: str, value: cst.BaseExpression) -> None:
-        if name in self.lift.known or name in names_in(value):
+        if name in names_in(value) and name not in self.lift.known:
             line = self.loop.file.ranges[value].start.line
             raise Refused(f"line {line} carries `{name}` from one pass to the next")
-        lifted = self.lift.lift(value)
+        lifted = self.lift.lift_any(value)
         self.stored.add(name)
-        if name in self.lift.known or not lifted.is_computed:
+        made = self.loop.operations.get(value)
+        if made:
+            self.lift.dtypes[name] = self.lift.ranks.get(value, (0, ""))[1]
+        elif isinstance(value, cst.Name):
+            self.lift.dtypes[name] = self.lift.dtype(value)
+        is_copy = self.writes and lifted.is_new and lifted.ragged is None
+        if lifted.ragged is not None or not (lifted.is_computed or is_copy):
+            self.forget(name)
             self.lift.known[name] = lifted
             return
+        self.forget(name)
         self.lines.append(f"{name} = {lifted.code}")
-        self.lift.known[name] = Lifted(
-            name, lifted.rank, lifted.turns, lifted.is_kept, lifted.is_new, True
+        self.lift.known[name] = replace(lifted, code=name)
+
+    def assign_pair(self, target: cst.Tuple, value: cst.BaseExpression) -> None:
+        """Assign the values and the positions of a sort."""
+        names = [one.value for one in target.elements]
+        lifted = self.lift.lift_any(value)
+        if not lifted.pair or len(names) != 2 or not all(isinstance(n, cst.Name) for n in names):
+            raise Refused
+        made = self.loop.operations[value][0]
+        listed = [cst.ensure_type(one, cst.Name).value for one in names]
+        for name, part, output in zip(
+            listed, pair_parts(lifted), made.recorded.outputs, strict=True
+        ):
+            self.forget(name)
+            self.stored.add(name)
+            self.lift.known[name] = replace(part, code=name)
+            found = self.loop.call.graph.of(output)
+            self.lift.dtypes[name] = "" if found is None else found.dtype
+        self.lines.append(f"{', '.join(listed)} = {lifted.code}")
+
+    def forget(self, name: str, *, views_too: bool = True) -> None:
+        """Refuse to bind a name anew, or to write into it, where code for later reads it."""
+        for one, known in self.lift.known.items():
+            if one == name or (not views_too and not known.is_new and known.ragged is None):
+                continue
+            codes = [known.code, *(part.code for part in known.ragged or ())]
+            if any(code and name in names_in(cst.parse_expression(code)) for code in codes):
+                raise Refused
+        if any(name in names_in(cst.parse_expression(one)) for one in self.pending):
+            raise Refused
+
+    def row_writes(self, body: list[cst.BaseSmallStatement]) -> Iterator[str]:
+        """Yield tensors into which a turn writes by more than its number."""
+        for one in body:
+            if is_write(one):
+                target = cst.ensure_type(
+                    cst.ensure_type(one, cst.Assign).targets[0].target, cst.Subscript
+                )
+                is_plain = isinstance(target.value, cst.Name) and all(
+                    is_whole(part.slice) or is_ellipsis(part.slice) for part in target.slice[1:]
+                )
+                if not is_plain:
+                    yield from roots(target)
+
+    def write_rows(self, target: cst.Subscript, value: cst.BaseExpression) -> None:
+        """Write into the rows of all turns: by slices, by a mask, by positions."""
+        base, parts = target.value, [one.slice for one in target.slice]
+        root = next(iter(roots(target)))
+        bounds = self.lift.bounds
+        if isinstance(base, cst.Name) and base.value not in self.locals:  # out[i, mask]
+            index = parts[0].value if isinstance(parts[0], cst.Index) else None
+            if bounds is None or index is None or bounds.offset(index) != 0 or len(parts) < 2:
+                raise Refused
+            span = bounds.span(0, (base.value, 0))
+            rank = self.loop.call.graph.num_dims(self.loop.held(base.value, self.loop.inside)) - 1
+            x = Lifted(
+                base.value if span == ":" else f"{base.value}[{span}]", rank, 0, is_new=False
+            )
+            dtype = self.held_dtype(base.value)
+            parts = parts[1:]
+        else:
+            x = self.lift.lift(base)
+            dtype = self.lift.dtype(base)
+        if x.turns is None or x.is_kept or (x.is_computed and root not in self.lift.known):
+            raise Refused
+        x = x.first()
+        name = root_of(x.code)
+        if not x.is_new or root not in self.locals:
+            self.check_outer(name, root)
+        self.forget(name, views_too=False)
+        index_code, is_mask = self.written_index(x, parts)
+        if is_mask and len(index_code) > 60:
+            lines = self.lift.free_name("mask")
+            self.lines.append(f"{lines} = {index_code}")
+            index_code = lines
+        new = self.written_value(x, parts, value, dtype, is_mask=is_mask)
+        if new is None:
+            mask = self.lift.lift(cst.ensure_type(parts[0], cst.Index).value).first().code
+            other = self.lift.lift(cst.ensure_type(value, cst.Subscript).value).first().code
+            self.lines.append(f"{x.code}[:] = torch.where({mask}, {other}, {x.code})")
+        else:
+            self.lines.append(f"{bracketed(x.code)}[{index_code}] = {new}")
+
+    def held_dtype(self, name: str) -> str:
+        found = self.loop.call.graph.of(self.loop.held(name, self.loop.inside))
+        return "" if found is None else found.dtype
+
+    def check_outer(self, name: str, root: str) -> None:
+        """Refuse to write into a tensor from outside that turns read by other ways."""
+        self.has_effect = True
+        if root in self.locals:
+            reads = sum(name in names_in(one) for one in self.loop.body)
+            rows = [n for n, known in self.lift.known.items() if known.code == name]
+            if reads or not self.loop.is_unshared(name) or len(rows) != 1 or name in self.locals:
+                raise Refused
+
+    def written_index(self, x: Lifted, parts: list[cst.BaseSlice]) -> tuple[str, bool]:
+        """Return the subscript of a write, and whether it is a mask."""
+        if not any(self.lift.varies(one) for one in parts):
+            if not all(map(is_basic, parts)):
+                raise Refused
+            return f":, {self.lift.listed(parts)}", False
+        only = parts[0]
+        if len(parts) != 1 or x.rank < 1:
+            raise Refused
+        if isinstance(only, cst.Slice):
+            return self.span_mask(x, only), True
+        index = cst.ensure_type(only, cst.Index).value
+        found = self.lift.lift_any(index)
+        if found.ragged is not None:
+            positions, mask = (one.first() for one in found.ragged)
+            if x.rank != 1:
+                raise Refused
+            blank = mask.code
+            if positions.distinct != "all":
+                blank = f"torch.zeros_like({x.code}, dtype=torch.bool)"
+            return f"{bracketed(blank)}.scatter(1, {positions.code}, {mask.code})", True
+        found = self.lift.lift(index).first()
+        if found.turns is None:
+            raise Refused
+        if self.lift.dtype(index) == "bool" and 1 <= found.rank <= x.rank:
+            return found.code, True
+        if self.lift.dtype(index) in INDEX_DTYPES and found.rank == x.rank == 1 and found.distinct:
+            rows = f"torch.arange(len({x.code}), device={bracketed(x.code)}.device)"
+            return f"{rows}[:, None], {found.code}", False
+        raise Refused
+
+    def span_mask(self, x: Lifted, part: cst.Slice) -> str:
+        """Return the mask of `mask[i, : lengths[i]]`."""
+        of = root_of(x.code)
+        size = f"{of}.size(1)" if x.code in (of, f"{of}[{x.code[len(of) + 1 : -1]}]") else ""
+        if not size:
+            raise Refused
+        steps = f"torch.arange({size}, device={of}.device)"
+        found = []
+        if part.step is not None:
+            raise Refused
+        for bound, sign in ((part.lower, ">="), (part.upper, "<")):
+            if bound is None:
+                continue
+            found.append(f"{steps} {sign} {self.limit(bound, size)}")
+        if len(found) == 1:
+            return found[0]
+        return " & ".join(f"({one})" for one in found)
+
+    def limit(self, node: cst.BaseExpression, size: str) -> str:
+        """Return the bound of a slice as a column of numbers, one for each turn; one below zero
+        counts from the end."""
+        if isinstance(node, cst.Call) and len(node.args) <= 1:
+            if isinstance(node.func, cst.Name) and node.func.value == "int" and node.args:
+                return self.limit(node.args[0].value, size)
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value == "item":
+                return self.limit(node.func.value, size)
+        found = self.lift.lift(node)
+        if found.rank or found.turns != 0 or self.lift.dtype(node) not in INDEX_DTYPES:
+            raise Refused
+        number, name = bracketed(found.code), self.lift.free_name("bound")
+        self.lines.append(
+            f"{name} = torch.where({number} < 0, {number} + {size}, {number})[:, None]"
         )
+        return name
+
+    def written_value(
+        self,
+        x: Lifted,
+        parts: list[cst.BaseSlice],
+        value: cst.BaseExpression,
+        dtype: str,
+        *,
+        is_mask: bool,
+    ) -> str | None:
+        """Return what is written; None for `other[mask]`, which the mask chooses."""
+        if not self.lift.varies(value):
+            self.check_number(value)
+            return self.lift.code(value)
+        if is_mask:
+            is_same = (
+                isinstance(value, cst.Subscript)
+                and isinstance(parts[0], cst.Index)
+                and [self.lift.code(one.slice) for one in value.slice]
+                == [self.lift.code(one) for one in parts]
+            )
+            if not is_same or not isinstance(value, cst.Subscript):
+                raise Refused
+            mask = self.lift.lift(parts[0].value)  # type: ignore[attr-defined]
+            other = self.lift.lift(value.value)
+            ranks = {mask.rank, other.rank, x.rank}
+            if len(ranks) != 1 or self.lift.dtype(value.value) != dtype:
+                raise Refused
+            return None
+        found = self.lift.lift(value).first()
+        numbers = sum(map(is_number, parts))
+        rank = x.rank - numbers
+        if any(self.lift.varies(one) for one in parts):
+            rank = 1
+        if found.turns is None or found.rank > rank or not found.is_new:
+            raise Refused
+        if found.rank < rank and rank > 0:
+            nones = ", ".join([":", *["None"] * (rank - found.rank)])
+            return f"{bracketed(found.code)}[{nones}]"
+        return found.code
+
+    def check_number(self, node: cst.BaseExpression) -> None:
+        """Refuse what may be another thing than a number."""
+        for one in within(node):
+            if isinstance(one, cst.Call) and self.lift.code(one.func) != "float":
+                raise Refused
+            if one in self.lift.ranks:
+                raise Refused
+        if isinstance(node, cst.Name | cst.Attribute):
+            held = self.loop.call.source.scope(self.loop.inside[0])
+            known = held.get(node.value) if isinstance(node, cst.Name) else None
+            if known is not None and known.kind != "literal":
+                raise Refused
 
     def sums(self, terms: list[tuple[str, cst.BaseExpression]]) -> str:
         """Return what is added to a sum."""
@@ -164,6 +416,9 @@ class Batch:
         if join is None:
             raise Refused
         code = joined(self.loop.code(join.func), join, lifted)
+        if names_in(cst.parse_expression(lifted.code)) & self.changes_later:
+            raise Refused
+        self.pending.append(lifted.code)
         self.new[before[0]] = ""
         if after[0] is lines[at + 1]:
             self.new[join] = code
@@ -277,6 +532,28 @@ def terms_of(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
         if not node.lpar:
             return [*terms_of(node.left), (sign, node.right)]
     return [("+", node)]
+
+
+def bound_by(node: cst.BaseSmallStatement) -> set[str]:
+    """Return the names that an assignment binds, but for sums."""
+    if not isinstance(node, cst.Assign) or len(node.targets) != 1:
+        return set()
+    target = node.targets[0].target
+    return set() if isinstance(target, cst.Subscript) or results_of(node) else roots(target)
+
+
+def root_of(code: str) -> str:
+    """Return the local that a chain of subscripts and attributes begins with."""
+    return next(iter(roots(cst.parse_expression(code))), "")
+
+
+def is_write(node: cst.BaseSmallStatement) -> bool:
+    """Return whether a statement writes into a tensor."""
+    return (
+        isinstance(node, cst.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0].target, cst.Subscript)
+    )
 
 
 def append_of(node: cst.Expr) -> tuple[str, cst.BaseExpression] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -20,8 +21,10 @@ from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
     KEEPS_RANK,
     OVER_DIM,
+    PAIRS,
     ROWWISE,
     UNARY,
+    WHOLE,
     Lifted,
     Refused,
     Swap,
@@ -32,8 +35,12 @@ from cudal1_ci.propose.recorded.lifted import (
     is_impure,
     is_none,
     is_number,
+    is_pair_operation,
     is_whole,
     one_more,
+    pair_parts,
+    shifted,
+    size_of,
     within,
 )
 from cudal1_ci.propose.recorded.source import File, Source, bracketed
@@ -60,6 +67,8 @@ class Lift:
     """Names of the function."""
     dtypes: dict[str, str] = field(default_factory=dict)
     """Of tensors that names of the loop hold."""
+    writes: bool = False
+    """Whether turns write into tensors of their own."""
 
     def __post_init__(self) -> None:
         self.ranks: dict[cst.CSTNode, tuple[int, str]] = {}
@@ -85,6 +94,13 @@ class Lift:
 
     def lift(self, node: cst.BaseExpression) -> Lifted:
         """Return an expression for all turns. Raises: Refused, with the innermost reason."""
+        found = self.lift_any(node)
+        if found.pair or found.ragged is not None:
+            raise Refused(self.at(node, "is more than one tensor of one size in all passes"))
+        return found
+
+    def lift_any(self, node: cst.BaseExpression) -> Lifted:
+        """Return an expression for all turns, or what is not one tensor for all of them."""
         try:
             return self.lifted(node)
         except Refused as refused:
@@ -102,6 +118,9 @@ class Lift:
         if not self.varies(node):
             self.check_pure(node)
             return Lifted(self.code(node), self.rank(node), None)
+        part = self.part_of_pair(node)
+        if part is not None:
+            return part
         if isinstance(node, cst.Name):
             found = self.known.get(node.value)
             if found is None:
@@ -186,12 +205,87 @@ class Lift:
         by_node: dict[cst.CSTNode, str] = dict(new.items())
         return self.code(node.visit(Swap(by_node)))  # type: ignore[arg-type]
 
+    # --- values with positions, and numbers ---
+
+    def part_of_pair(self, node: cst.BaseExpression) -> Lifted | None:
+        """Return the values or the positions of `torch.sort(x)[0]`, `torch.topk(x, k).indices`."""
+        index: int | None = None
+        if isinstance(node, cst.Subscript) and len(node.slice) == 1:
+            with suppress(Refused, cst.ParserSyntaxError):
+                part = node.slice[0].slice
+                index = integer(part.value) if isinstance(part, cst.Index) else None
+        elif isinstance(node, cst.Attribute):
+            index = {"values": 0, "indices": 1}.get(node.attr.value)
+        if index is None or not isinstance(node, cst.Subscript | cst.Attribute):
+            return None
+        base, made = node.value, self.operations.get(node.value, [])
+        is_pair = isinstance(base, cst.Name) and base.value in self.known
+        is_pair = is_pair and bool(self.known[base.value].pair)  # type: ignore[attr-defined]
+        if not is_pair and not (made and is_pair_operation(made[0])):
+            return None
+        pair = self.lift_any(base)
+        if not pair.pair or index not in (0, 1):
+            raise Refused
+        return pair_parts(pair)[index]
+
+    def pair(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
+        """Return a call that returns values and positions."""
+        x = self.lift(operands[0]).first()
+        given = operands[1:]
+        new = {operands[0]: x.code}
+        at = PAIRS[name] - 1
+        dims = given[at : at + 1]
+        for argument in node.args:
+            if argument.keyword is not None and argument.keyword.value == "dim":
+                dims = [argument.value]
+        for one in dims:
+            new[one] = shifted(one)
+        for one in [*given[:at], *given[at + 1 :]]:
+            new[one] = self.number(one)
+        if x.turns is None or x.rank < 1 or (x.rank > 1 and not dims):
+            raise Refused
+        rank = self.rank(node)
+        return Lifted(self.swapped(node, new), rank, 0, is_computed=True, pair=name)
+
+    def number(self, node: cst.BaseExpression) -> str:
+        """Return code of a number of the host that is the same in all turns."""
+        new: dict[cst.BaseExpression, str] = {}
+        for one in within(node):
+            if isinstance(one, cst.Call | cst.Subscript):
+                read = size_of(one)
+                if read is not None:
+                    new[one] = self.size(*read)
+        bare = node.visit(Swap(dict(new.items())))
+        if not isinstance(bare, cst.BaseExpression) or self.varies(bare):
+            raise Refused
+        for one in within(node):
+            if isinstance(one, cst.NamedExpr | cst.Await | cst.Yield | cst.Lambda | cst.BaseComp):
+                raise Refused
+            is_plain = isinstance(one, cst.Call) and self.code(one.func) in ("min", "max", "int")
+            if isinstance(one, cst.Call) and one not in new and not is_plain:
+                made = self.operations.get(one, [])
+                if not made or any(map(is_impure, made)):
+                    raise Refused
+        return self.code(bare)
+
+    def size(self, name: str, dim: int) -> str:
+        """Return code of the size of a local's dimension in every turn."""
+        if name not in self.changing:
+            return f"{name}.size({dim})"
+        known = self.known.get(name)
+        if known is None or known.pair or known.ragged is not None or known.turns is None:
+            raise Refused
+        x = known.first()
+        return f"{bracketed(x.code)}.size({dim + 1 if dim >= 0 else dim})"
+
     # --- calls ------------------------------------------------------------------------------------
 
     def call(self, node: cst.Call, operation: Operation) -> Lifted:
         operands = self.source.operands(operation)
         plain = [one.value for one in node.args if one.keyword is None and not one.star]
         named = [one.value for one in node.args if one.keyword is not None]
+        if operation.name == "gather":
+            named = [o.value for o in node.args if o.keyword and o.keyword.value != "index"]
         if any(one.star for one in node.args) or any(self.varies(one) for one in named):
             raise Refused
         for one in named:
@@ -225,6 +319,8 @@ class Lift:
             return self.unary(node, name, real)
         if name in BINARY:
             return self.elementwise(node, real)
+        if is_pair_operation(operation):
+            return self.pair(node, name, real)
         return self.with_dims(node, name, real)
 
     def is_torch(self, node: cst.Call) -> bool:
@@ -247,7 +343,7 @@ class Lift:
         for one in operands[1:]:
             self.check_pure(one)
         x = self.lift(operands[0])
-        if name == "clone" and x.is_new:
+        if name == "clone" and x.is_new and not self.writes:
             return x
         code = self.swapped(node, {operands[0]: x.code})
         is_new = x.is_new if name in COPIES - {"clone"} or name in CASTS else True
@@ -260,6 +356,8 @@ class Lift:
         for argument in node.args:
             if argument.keyword is not None and argument.keyword.value == "dim":
                 given = [argument.value]
+            if argument.keyword is not None and argument.keyword.value == "index":
+                given = [*given, argument.value]
         if name == "unsqueeze" and len(given) == 1:
             dim = integer(given[0])
             dim = dim + rank if dim < 0 else dim
@@ -271,14 +369,17 @@ class Lift:
         if name == "t" and x.rank == 2:
             return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
         new = {operands[0]: x.code}
+        if name in WHOLE and rank == 0 and len(node.args) == (not self.is_method(node)):
+            return self.reduced(name, x)
         if name in ("unsqueeze", "squeeze", "transpose", "gather") or name in OVER_DIM:
             dims = given[:2] if name == "transpose" else given[:1]
-            if not dims:
+            if not dims and not (name == "argsort" and x.rank == 1):
                 raise Refused
             for one in dims:
-                dim = integer(one)
-                new[one] = str(dim + 1 if dim >= 0 else dim)
+                new[one] = shifted(one)
             if name == "gather":
+                if len(given) != 2:
+                    raise Refused
                 index = self.lift(given[1]).first()
                 if index.turns is None or x.turns is None:
                     raise Refused
@@ -290,10 +391,21 @@ class Lift:
                 self.swapped(node, new),
                 rank,
                 0,
-                is_new=not is_view,
+                is_new=x.is_new or not is_view,
                 is_computed=x.is_computed or not is_view,
+                distinct="all" if name == "argsort" and rank == 1 else "",
             )
         raise Refused
+
+    def is_method(self, node: cst.Call) -> bool:
+        return isinstance(node.func, cst.Attribute) and node.func.value in self.ranks
+
+    def reduced(self, name: str, x: Lifted) -> Lifted:
+        """Return a reduction of all elements of each turn."""
+        if x.turns is None or x.rank < 1:
+            raise Refused
+        flat = f"{bracketed(x.code)}.flatten(1)" if x.rank > 1 else bracketed(x.code)
+        return Lifted(f"{flat}.{WHOLE[name]}(dim=1)", 0, 0, is_computed=True)
 
     def reshaped(self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression]) -> Lifted:
         function = node.func
@@ -341,19 +453,36 @@ class Lift:
 
     def subscript(self, node: cst.Subscript) -> Lifted:
         self.operation(node)  # of a tensor
-        rank, base = self.rank(node), node.value
+        base = node.value
         parts = [one.slice for one in node.slice]
         if self.varies(base):
-            x = self.lift(base).first()
-            if any(self.varies(one) or not is_basic(one) for one in parts):
-                raise Refused
-            return Lifted(f"{bracketed(x.code)}[:, {self.listed(parts)}]", rank, 0, is_new=False)
+            return self.of_turn(node, self.lift(base).first(), parts)
         self.check_pure(base)
         turning = [i for i, one in enumerate(parts) if self.varies(one)]
         others = [one for i, one in enumerate(parts) if i not in turning]
         if len(turning) == 1 and all(is_basic(one) for one in others):
             return self.picked(node, parts, turning[0])
         return self.gathered(node, parts)
+
+    def of_turn(self, node: cst.Subscript, x: Lifted, parts: list[cst.BaseSlice]) -> Lifted:
+        """Return a subscript of a value that differs between turns."""
+        rank = self.rank(node)
+        if not any(self.varies(one) for one in parts) and all(map(is_basic, parts)):
+            code = f"{bracketed(x.code)}[:, {self.listed(parts)}]"
+            distinct = x.distinct and rank == 1 and "some"
+            return Lifted(code, rank, 0, is_new=False, distinct=distinct or "")
+        only = parts[0].value if len(parts) == 1 and isinstance(parts[0], cst.Index) else None
+        if only is None:
+            raise Refused
+        index = self.lift(only).first()
+        if x.turns is None or index.turns is None:
+            raise Refused
+        if self.dtype(only) == "bool" and x.rank == index.rank == 1 and x.distinct:
+            return Lifted("", 1, 0, ragged=(x, index))
+        if self.dtype(only) in INDEX_DTYPES and x.rank == index.rank == 1 and index.distinct:
+            code = f"{bracketed(x.code)}.gather(1, {index.code})"
+            return Lifted(code, 1, 0, is_computed=True, distinct=x.distinct and "some")
+        raise Refused
 
     def picked(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted:
         """Return a slice of a tensor in place of one position of it, or an index."""

@@ -31,10 +31,20 @@ ROWWISE = frozenset(("linear", "layer_norm", "rms_norm"))
 OVER_DIM = frozenset(
     (
         *("sum", "mean", "amax", "amin", "prod", "softmax", "log_softmax", "logsumexp", "argmax"),
-        *("argmin", "cumsum", "cumprod", "norm", "var", "std", "all", "any"),
+        *("argmin", "cumsum", "cumprod", "norm", "var", "std", "all", "any", "argsort", "flip"),
     )
 )
-KEEPS_RANK = frozenset(("softmax", "log_softmax", "cumsum", "cumprod"))
+KEEPS_RANK = frozenset(("softmax", "log_softmax", "cumsum", "cumprod", "argsort", "flip"))
+PAIRS = {"sort": 1, "topk": 2, "kthvalue": 2, "max": 1, "min": 1, "median": 1}
+"""Operations that return values and positions, with the place of their dimension."""
+WHOLE = {
+    **{name: name for name in ("sum", "mean", "std", "var", "prod", "norm", "all", "any")},
+    "argmax": "argmax",
+    "argmin": "argmin",
+    "max": "amax",
+    "min": "amin",
+}
+"""Reductions of all elements, as they are written over one dimension."""
 INDEX_DTYPES = ("int64", "int32")
 
 
@@ -57,10 +67,16 @@ class Lifted:
     """Whether it is memory of its own, no view."""
     is_computed: bool = False
     """Whether making it takes more than views and copies."""
+    pair: str = ""
+    """The operation, if it is the values and the positions that one returned."""
+    distinct: str = ""
+    """Whether it holds positions of a dimension without a duplicate: "all" of them, or "some"."""
+    ragged: tuple[Lifted, Lifted] | None = None
+    """Positions and their mask, if it is the positions that a mask lets through."""
 
     def first(self) -> Lifted:
         """Return it with the turns as first dimension."""
-        if self.turns is None:
+        if self.turns is None or (self.turns == 0 and not self.is_kept):
             return self
         code = bracketed(self.code)
         if self.is_kept:
@@ -172,3 +188,49 @@ def is_basic(part: cst.BaseSlice) -> bool:
 def one_more(upper: str, lower: str) -> bool:
     """Return whether one bound is another one plus 1."""
     return upper.replace(" ", "") == plus(lower, 1).replace(" ", "")
+
+
+def shifted(node: cst.BaseExpression) -> str:
+    """Return dimensions as they are counted with the turns before them."""
+    if isinstance(node, cst.Tuple | cst.List):
+        listed = [shifted(one.value) for one in node.elements]
+        return f"({', '.join(listed)}{',' if len(listed) == 1 else ''})"
+    dim = integer(node)
+    return str(dim + 1 if dim >= 0 else dim)
+
+
+def is_pair_operation(operation: Operation) -> bool:
+    """Return whether an operation returned values and their positions."""
+    return operation.name in PAIRS and len(operation.recorded.outputs) == 2
+
+
+def pair_parts(pair: Lifted) -> tuple[Lifted, Lifted]:
+    """Return the values and the positions that an operation returned."""
+    distinct = {"sort": "all", "topk": "some"}.get(pair.pair, "") if pair.rank == 1 else ""
+    code, one = bracketed(pair.code), replace(pair, pair="")
+    return (
+        replace(one, code=f"{code}.values"),
+        replace(one, code=f"{code}.indices", distinct=distinct),
+    )
+
+
+def size_of(node: cst.CSTNode) -> tuple[str, int] | None:
+    """Return tensor and dimension of `x.size(0)`, `x.shape[-1]` and `len(x)`."""
+    tensor: cst.BaseExpression | None = None
+    dim: cst.BaseExpression = cst.Integer("0")
+    if isinstance(node, cst.Call) and len(node.args) == 1:
+        function, given = node.func, node.args[0].value
+        if isinstance(function, cst.Attribute) and function.attr.value == "size":
+            tensor, dim = function.value, given
+        elif isinstance(function, cst.Name) and function.value == "len":
+            tensor = given
+    elif isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute):
+        part = node.slice[0].slice
+        if node.value.attr.value == "shape" and isinstance(part, cst.Index):
+            tensor, dim = node.value.value, part.value
+    if not isinstance(tensor, cst.Name):
+        return None
+    try:
+        return tensor.value, integer(dim)
+    except Refused:
+        return None

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
-from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
+    KEEPS_RANK,
     UNARY,
     Lifted,
     Refused,
     integer,
+    size_of,
     within,
 )
 from cudal1_ci.propose.recorded.rule import Call
@@ -29,6 +31,13 @@ FRESH = frozenset(
         *("new_zeros", "new_ones", "new_empty", "new_full"),
     )
 )
+SHARING = VIEWS | {
+    *("getitem", "chunk", "split", "unbind", "detach", "narrow", "select", "unfold", "to"),
+    *("view_as", "diagonal", "t", "tensor_split", "hsplit", "vsplit", "numpy", "data"),
+    *("float", "double", "half", "bfloat16", "type", "type_as", "squeeze_", "unsqueeze_"),
+}
+"""Operations whose result may be in the memory of what they read."""
+KEEPS_SHAPE = UNARY.union(KEEPS_RANK, ("sort",)) - {"clamp", "clip"}
 JUMPS = cst.Break | cst.Continue | cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal
 
 
@@ -59,7 +68,7 @@ class Loop:
     def body(self) -> list[cst.BaseSmallStatement]:
         """Return its statements; [] if one is compound, or leaves the loop."""
         node = self.node
-        if not isinstance(node, cst.For) or node.orelse or not isinstance(node.target, cst.Name):
+        if not isinstance(node, cst.For) or node.orelse:
             return []
         if any(isinstance(one, JUMPS) for one in within(node)):
             return []
@@ -84,24 +93,177 @@ class Loop:
 
     def lift(self) -> Lift | None:
         """Return what writes expressions of the body for all turns."""
-        over, target = self.over, self.target
-        changing = stored_names(self.node) | roots(target)
-        if not isinstance(target, cst.Name) or names_in(over) & changing:
+        changing = stored_names(self.node) | roots(self.target)
+        changing -= self.filled_rows()
+        if names_in(self.over) & changing:
             return None
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
         lift.lines = [] if isinstance(self.node, cst.For) else None
-        lift.bounds = self.bounds(target.value)
-        if lift.bounds is not None:
-            return lift
-        graph = self.call.graph
-        whole = graph.of(self.held(self.code(over), self.around())) if is_name(over) else None
-        turn = graph.of(self.held(target.value, self.inside))
-        if whole is None or turn is None or len(whole.shape) != len(turn.shape) + 1:
+        if isinstance(self.target, cst.Name):
+            lift.bounds = self.bounds(self.target.value)
+            if lift.bounds is not None:
+                return lift
+        drawn = list(drawn_from(self.target, self.over))
+        if not self.is_even([over for _, over in drawn if over is not None]):
             return None
-        lift.known[target.value] = Lifted(self.code(over), len(turn.shape), 0, is_new=False)
-        lift.dtypes[target.value] = turn.dtype
-        return lift
+        for target, over in drawn:
+            if over is None:
+                first = next((one for _, one in drawn if one is not None), None)
+                first = None if first is None else listed_tensor(first) or first
+                if first is None or not is_name(first):
+                    return None
+                high = f"len({self.code(first)})"
+                sizes = frozenset([*self.sizes(), (high, self.code(first), 0)])
+                lift.bounds = Bounds(target, 0, high, sizes)
+            elif not self.draw(lift, target, over):
+                return None
+        return lift if drawn else None
+
+    def draw(self, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
+        """Know what a name is that takes the rows of a tensor in turn."""
+        graph, is_list = self.call.graph, False
+        if is_name(over):
+            made = self.list_made_of(self.code(over))
+            is_list, over = made is not None, over if made is None else made
+        elif (read := listed_tensor(over)) is not None:
+            is_list, over = True, read
+        if not is_name(over):
+            return False
+        held = graph.of(self.held(self.code(over), self.around()))
+        if held is None or not held.shape:
+            return False
+        turn = graph.of(self.held(target, self.inside))
+        if is_list:
+            if len(held.shape) != 1:
+                return False
+        elif turn is None or len(held.shape) != len(turn.shape) + 1 or held.shape[0] == 0:
+            return False
+        lift.known[target] = Lifted(self.code(over), len(held.shape) - 1, 0, is_new=False)
+        lift.dtypes[target] = held.dtype
+        return True
+
+    def is_even(self, drawn: list[cst.BaseExpression]) -> bool:
+        """Return whether tensors have the same number of rows for any inputs: `zip` ends with the
+        shortest."""
+        if len(drawn) < 2:
+            return True
+        names = []
+        for one in drawn:
+            made = self.list_made_of(self.code(one)) if is_name(one) else listed_tensor(one)
+            names.append(self.code(made or one))
+        tied = {names[0]}
+        links = [*self.row_links()]
+        for _ in links:
+            for link in links:
+                if link & tied:
+                    tied |= link
+        return tied.issuperset(names)
+
+    def row_links(self) -> Iterator[set[str]]:
+        """Yield names of tensors, and code of sizes, that are of the same number of rows."""
+        for code, tensor, dim in self.sizes():
+            node = cst.parse_expression(code)
+            read = size_read(node)
+            if dim == 0 and (read is not None or isinstance(node, cst.Name | cst.Integer)):
+                yield {code, tensor, read[0]} if read and not read[1] else {code, tensor}
+        bindings, (start, last) = self.bindings(), self.lines()
+        for name, (first, *more) in bindings.items():
+            line, assign = first
+            made = None if more or assign is None or line >= start else kept_rows(assign)
+            if made in bindings and all(at < line or at > last for at, _ in bindings[made]):
+                yield {name, made}
+
+    def lines(self) -> tuple[int, int]:
+        """Return the loop's first line and the last one that can run between its turns."""
+        where = self.file.ranges[self.node]
+        repeats = any(isinstance(one, cst.For | cst.While) for one in self.file.above(self.node))
+        return where.start.line, len(self.file.lines) if repeats else where.end.line
+
+    def parameters(self) -> list[str]:
+        return [one.name.value for one in within(self.function) if isinstance(one, cst.Param)]
+
+    def bindings(self) -> dict[str, list[tuple[int, cst.Assign | None]]]:
+        """Return the lines that bind each local, with the assignment if it is a plain one."""
+        found: dict[str, list[tuple[int, cst.Assign | None]]] = {
+            name: [(0, None)] for name in self.parameters()
+        }
+        for one in within(self.function.body):
+            targets: list[cst.BaseExpression] = []
+            if isinstance(one, cst.Assign):
+                targets = [o.target for o in one.targets if not isinstance(o.target, cst.Subscript)]
+            elif isinstance(one, cst.For | cst.NamedExpr | cst.AnnAssign | cst.AugAssign):
+                targets = [one.target]
+            elif isinstance(one, cst.AsName):
+                targets = [one.name]
+            for target in targets:
+                for name in roots(target):
+                    assign = one if isinstance(one, cst.Assign) else None
+                    line = self.file.ranges[one].start.line
+                    found.setdefault(name, []).append((line, assign))
+        return found
+
+    def list_made_of(self, name: str) -> cst.BaseExpression | None:
+        """Return the tensor whose numbers a local lists, if it is bound once, and the tensor's
+        name too."""
+        made: list[cst.BaseExpression | None] = []
+        stored: list[str] = []
+        for one in within(self.function.body):
+            if isinstance(one, cst.SimpleStatementLine | cst.For | cst.With):
+                stored += stored_names(one)
+            if isinstance(one, cst.Assign) and stored_names(one) == {name}:
+                made.append(listed_tensor(one.value))
+        found = made[0] if len(made) == 1 else None
+        if not isinstance(found, cst.Name) or stored.count(name) != 1 or found.value in stored:
+            return None
+        return found
+
+    def filled_rows(self) -> set[str]:
+        """Return the tensors of which each turn reads and writes only its own row."""
+        target, node = self.target, self.node
+        if isinstance(target, cst.Tuple) and self.code(self.over).startswith("enumerate("):
+            target = target.elements[0].value
+        if not isinstance(node, cst.For) or not isinstance(target, cst.Name):
+            return set()
+        wanted = {
+            name
+            for one in within(node.body)
+            if isinstance(one, cst.Assign)
+            for t in one.targets
+            if isinstance(t.target, cst.Subscript)
+            for name in roots(t.target)
+        }
+        found = set()
+        for name in wanted:
+            seen = [o for o in within(node.body) if isinstance(o, cst.Name) and o.value == name]
+            above = [self.file.parents.get(one) for one in seen]
+            is_row = all(
+                isinstance(one, cst.Subscript)
+                and one.value in seen
+                and isinstance(one.slice[0].slice, cst.Index)
+                and self.code(one.slice[0].slice.value) == target.value
+                for one in above
+            )
+            if is_row and self.is_unshared(name):
+                found.add(name)
+        return found
+
+    def is_unshared(self, name: str) -> bool:
+        """Return whether no other local can be a view of a tensor."""
+        graph = self.call.graph
+        held = self.call.source.scope(self.inside[0]).get(name)
+        if held is None or held.kind != "value":
+            return False
+        maker = graph.made_by(held.value)
+        if maker is not None and maker.name in SHARING:
+            return False
+        first = self.inside[0].index
+        readers = graph.readers.get(held.value or 0, [])
+        places = {one: self.call.source.place(one) for one in readers if one.index < first}
+        return not any(
+            one.name in SHARING and (place is None or place.node is not self.over)
+            for one, place in places.items()
+        )
 
     def around(self) -> list[Operation]:
         """Return the operations of the function's own frames."""
@@ -143,7 +305,9 @@ class Loop:
 
     def sizes(self) -> Iterator[tuple[str, str, int]]:
         """Yield code that is the size of a dimension of a local tensor all through the loop."""
-        assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]] = {}
+        assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]] = {
+            name: [(0, None)] for name in self.parameters()
+        }
         for one in within(self.function.body):
             if isinstance(one, cst.SimpleStatementLine | cst.For | cst.With):
                 line = self.file.ranges[one].start.line
@@ -159,12 +323,29 @@ class Loop:
             for tensor, dim in shape_read(assign, name):
                 if all(one[0] < line for one in assigned.get(tensor, [])):
                     yield name, tensor, dim
+        yield from self.sizes_made(assigned)
         for one in within(self.over):
             known_size = size_read(one)
             if known_size is not None:
                 tensor, dim = known_size
                 if all(o[0] < start for o in assigned.get(tensor, [])):
                     yield self.code(one), tensor, dim
+
+    def sizes_made(
+        self, assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]]
+    ) -> Iterator[tuple[str, str, int]]:
+        """Yield the sizes with which tensors are made before the loop: `torch.zeros(n, m)`."""
+        start, last = self.lines()
+        for name, ((line, first), *more) in self.bindings().items():
+            if more or first is None or line >= start:
+                continue
+            if not isinstance(first.targets[0].target, cst.Name):
+                continue
+            for dim, size in enumerate(sizes_made(first.value)):
+                read = names_in(size) - {"self"}
+                lines = [at[0] for one in read for at in assigned.get(one, [])]
+                if all(at < line or at > last for at in lines):
+                    yield self.code(size), name, dim
 
     def is_read_after(self, names: set[str]) -> bool:
         """Return whether the function reads names elsewhere than in the loop, but for those that
@@ -236,6 +417,36 @@ def loops_in(call: Call) -> Iterator[Loop]:
                 yield Loop(name, file, loop, function, operations, ordered, call)
 
 
+def drawn_from(
+    target: cst.BaseExpression, over: cst.BaseExpression
+) -> Iterator[tuple[str, cst.BaseExpression | None]]:
+    """Yield names with what they take the rows of; None for the number of a turn."""
+    if isinstance(target, cst.Name):
+        yield target.value, over
+        return
+    if not isinstance(target, cst.Tuple) or not isinstance(over, cst.Call):
+        return
+    names = [one.value for one in target.elements]
+    plain = [one.value for one in over.args if not one.star and one.keyword is None]
+    if len(plain) != len(over.args) or not isinstance(over.func, cst.Name):
+        return
+    if over.func.value == "enumerate" and len(plain) == 1 and len(names) == 2:
+        if isinstance(names[0], cst.Name):
+            yield names[0].value, None
+            yield from drawn_from(names[1], plain[0])
+    elif over.func.value == "zip" and len(plain) == len(names) and all(map(is_name, names)):
+        for name, one in zip(names, plain, strict=True):
+            yield cst.ensure_type(name, cst.Name).value, one
+
+
+def listed_tensor(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the tensor that `x.tolist()` lists."""
+    is_call = isinstance(node, cst.Call) and not node.args
+    if not is_call or not isinstance(node.func, cst.Attribute):  # type: ignore[attr-defined]
+        return None
+    return node.func.value if node.func.attr.value == "tolist" else None  # type: ignore[attr-defined]
+
+
 def not_batched(loop: Loop, refused: Refused) -> str:
     """Return why a loop that takes its turns from tensors is not batched, for people; "" for
     another one, such as a loop over layers."""
@@ -246,6 +457,30 @@ def not_batched(loop: Loop, refused: Refused) -> str:
         if isinstance(one, cst.Subscript) and one in own and names_in(one) & changing:
             is_over_tensor = True
     return str(refused) if is_over_tensor else ""
+
+
+def kept_rows(assign: cst.Assign) -> str | None:
+    """Return the local whose shape all assigned names have for certain."""
+    value = assign.value
+    is_sort = (
+        isinstance(value, cst.Call)
+        and isinstance(value.func, cst.Attribute)
+        and value.func.attr.value == "sort"
+    )
+    are_names = all(isinstance(one.target, cst.Name) for one in assign.targets)
+    return shape_of(value) if are_names or is_sort else None
+
+
+def shape_of(node: cst.BaseExpression) -> str | None:
+    """Return the local whose shape an expression has for certain."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    x = node.func.value
+    if isinstance(x, cst.Name) and x.value in ("torch", "F"):
+        x = node.args[0].value if node.args and node.args[0].keyword is None else x
+    return shape_of(x) if node.func.attr.value in KEEPS_SHAPE else None
 
 
 def for_in(node: cst.BaseComp) -> cst.CompFor:
@@ -264,22 +499,28 @@ def is_size(node: cst.Call) -> bool:
 
 
 def size_read(node: cst.CSTNode) -> tuple[str, int] | None:
-    """Return tensor and dimension of `x.size(0)`, `x.shape[0]` and `len(x)`."""
-    tensor: cst.BaseExpression | None = None
-    dim: cst.BaseExpression = cst.Integer("0")
-    if isinstance(node, cst.Call) and len(node.args) == 1:
-        function, given = node.func, node.args[0].value
-        if isinstance(function, cst.Attribute) and function.attr.value == "size":
-            tensor, dim = function.value, given
-        elif isinstance(function, cst.Name) and function.value == "len":
-            tensor = given
-    elif isinstance(node, cst.Subscript) and isinstance(node.value, cst.Attribute):
-        part = node.slice[0].slice
-        if node.value.attr.value == "shape" and isinstance(part, cst.Index):
-            tensor, dim = node.value.value, part.value
-    if not isinstance(tensor, cst.Name) or not isinstance(dim, cst.Integer):
-        return None
-    return tensor.value, dim.evaluated_value
+    """Return tensor and dimension of a size whose dimension is counted from the first."""
+    found = size_of(node)
+    return found if found is not None and found[1] >= 0 else None
+
+
+def sizes_made(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Return the sizes of a tensor that `torch.zeros(a, b)` makes."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return []
+    root, name = node.func.value, node.func.attr.value
+    if not isinstance(root, cst.Name) or root.value != "torch":
+        return []
+    given = [one.value for one in node.args if one.keyword is None and not one.star]
+    if name == "full":
+        given = given[:1]
+    elif name not in ("zeros", "ones", "empty"):
+        return []
+    if len(given) == 1 and isinstance(given[0], cst.Tuple | cst.List):
+        given = [one.value for one in given[0].elements]
+    elif name == "full":
+        return []
+    return [] if any(isinstance(one, cst.StarredElement) for one in given) else given
 
 
 def shape_read(assign: cst.Assign, name: str) -> Iterator[tuple[str, int]]:

@@ -77,7 +77,8 @@ def is_within(span: Span | None, file: File, node: cst.CSTNode) -> bool:
 def is_pure(operation: Operation) -> bool:
     """Return whether an operation only returns a value."""
     name = operation.recorded.name
-    writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+    is_augmented = name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")
+    writes = (name.endswith("_") and not name.endswith("__")) or is_augmented
     has_out = any(one.name == "out" for one in operation.recorded.kwargs)
     impure = {operation.name, name} & (IMPURE | WITH_STATE)
     return not (writes or has_out or impure)

@@ -51,6 +51,13 @@ class Call:
     source: Source
     misses: list[Miss] = field(default_factory=list, compare=False)
     """What rules nearly matched, in the order in which they looked."""
+    triton: bool = False
+    """Whether kernels in Triton may be proposed."""
+
+    @property
+    def has_triton(self) -> bool:
+        """Return whether kernels in Triton may be proposed, and the call ran on a GPU."""
+        return self.triton and any(one.device == "cuda" for one in self.graph.recording.values)
 
     @property
     def is_inference(self) -> bool:
@@ -68,7 +75,7 @@ class Call:
         functions = {
             one
             for node in change.new
-            for one in file.above(node)
+            for one in (node, *file.above(node))
             if isinstance(one, cst.FunctionDef)
         }
         recording = self.graph.recording

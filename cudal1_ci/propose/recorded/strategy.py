@@ -12,6 +12,7 @@ from cudal1_ci.propose.recorded import (
     activations,
     attention,
     experts,
+    factors,
     filters,
     foreach,
     lookups,
@@ -19,6 +20,7 @@ from cudal1_ci.propose.recorded import (
     masks,
     norms,
     pairs,
+    scans,
     targets,
     triplets,
 )
@@ -32,11 +34,13 @@ from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
+    *scans.RULES,
     *loops.RULES,
     *experts.RULES,
     *attention.RULES,
     *norms.RULES,
     *activations.RULES,
+    *factors.RULES,
     *masks.RULES,
     *filters.RULES,
     *foreach.RULES,
@@ -58,10 +62,14 @@ class RecordedRewrites:
         rules: Sequence[RecordedRule] = RULES,
         *,
         min_share: float = 0.0,
+        kind: str = "cpu",
     ):
-        """Leave a target as it is where it takes less than `min_share` (0..1) of traced time."""
+        """Leave a target as it is where it takes less than `min_share` (0..1) of traced time.
+        `kind` is the device's: `cpu` or `cuda`."""
         self.min_share = min_share
-        left_out = {*(config or PlaybookConfig()).skip}
+        config = config or PlaybookConfig()
+        self.triton = kind == "cuda" if config.triton is None else config.triton
+        left_out = {*config.skip}
         self.rules = [one for one in rules if not {one.name, one.family} & left_out]
         self.newest: tuple[Problem, Recording, Look] | None = None
 
@@ -121,7 +129,8 @@ class RecordedRewrites:
         if kept is not None and kept[0] is problem and kept[1] is recording:
             return kept[2]
         graph = graph_of(recording)
-        found = look(self.rules, Call(problem, graph, Source(problem.reference, graph)))
+        call = Call(problem, graph, Source(problem.reference, graph), triton=self.triton)
+        found = look(self.rules, call)
         self.newest = problem, recording, found
         return found
 

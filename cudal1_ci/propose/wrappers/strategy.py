@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from cudal1_ci.propose import Noticed
 from cudal1_ci.propose.apply import apply, operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.rewrites.rewrite import Rewrite
@@ -15,6 +16,7 @@ from cudal1_ci.propose.wrappers.table import (
     COMPILATIONS,
     COMPILE,
     COMPILE_AS_LAID_OUT,
+    COMPILED_REGION,
     CUDA_GRAPH,
     CUDNN,
     MAX_AUTOTUNE,
@@ -22,11 +24,15 @@ from cudal1_ci.propose.wrappers.table import (
     WRAPPERS,
 )
 from cudal1_ci.records import Candidate, Evaluation, Kernel, Problem
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 MAX_COMBINATIONS = 4
 """The most wrapped faster programs for one problem, counted separately for programs by a model."""
 MAX_PROGRAMS = 2
+MOST_TRACED = 1000
+"""Operations of a call, beyond which it is not compiled as a whole: the compiler unrolls loops, and
+takes minutes for so many."""
 FASTER = 1.04
 """Least estimated speedup of a program to wrap; the program alone need not be significantly
 faster."""
@@ -35,6 +41,7 @@ LESS_PRECISE = ("precision", "incorrect_values")
 Operators = tuple[str, ...]
 Found = Mapping[Operators, Evaluation]
 BY_NAME = {one.name: one for one in WRAPPERS}
+COMPILE_NAMES = frozenset(one.name for one in COMPILATIONS)
 LAYOUTS = frozenset(one.name for one in (CHANNELS_LAST, CUDNN))
 
 
@@ -77,6 +84,23 @@ class Wrappers:
             chosen = list(self.combinations(problem, evaluations, found))
         return list({one.id: one for one in chosen}.values())[:n]
 
+    def propose_recorded(
+        self,
+        problem: Problem,
+        recording: Recording,
+        evaluations: Sequence[Evaluation],
+        n: int,
+    ) -> list[Candidate]:
+        """Return the same, without compilation as a whole where that would take minutes."""
+        found = self.propose(problem, evaluations, n)
+        if len(recording.operations) <= MOST_TRACED:
+            return found
+        return [one for one in found if not may_take_minutes(one)]
+
+    def noticed(self, problem: Problem, recording: Recording) -> Noticed:  # noqa: ARG002
+        """Return nothing: a wrapper fits or does not."""
+        return Noticed()
+
     def of_the_reference(self, found: Found) -> Iterator[Operators]:
         """Yield wrappers of the reference by name: alone first, together if each passed."""
         alone = [one.name for one in self.wrappers if one is not COMPILE_AS_LAID_OUT]
@@ -115,6 +139,8 @@ class Wrappers:
         for a, b in sorted(pairs, key=lambda pair: (sum(pair), pair)):
             if made[is_written(programs[a])] == MAX_COMBINATIONS:
                 continue
+            if has_region(programs[a].candidate) and COMPILE_NAMES & {*wrappers[b]}:
+                continue  # it is compiled where that gains
             candidate = apply(problem, programs[a].candidate, [BY_NAME[n] for n in wrappers[b]])
             if candidate is not None and candidate.id not in known:
                 made[is_written(programs[a])] += 1
@@ -122,13 +148,16 @@ class Wrappers:
 
     def promising(self, found: Found) -> list[Operators]:
         """Return the wrappers that were tried on the reference, best first, without
-        significantly slower ones.
+        significantly slower ones. What takes too long to compile does so around a rewrite too; an
+        error may be gone.
         """
         names = {one.name for one in self.wrappers} - LAYOUTS
         usable = {
             operators: one
             for operators, one in found.items()
-            if names.issuperset(operators) and not is_slower(one)
+            if names.issuperset(operators)
+            and not is_slower(one)
+            and one.verdict.status != "timeout"
         }
         return sorted(usable, key=lambda operators: -speedups.score(usable[operators]))
 
@@ -136,10 +165,9 @@ class Wrappers:
 def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> list[Rewrite]:
     """Return the wrappers that suit a kind of device and are enabled in the configuration."""
     on_gpu = kind == "cuda"
-    compiles = (on_gpu or has_cpp_compiler()) if config.compile is None else config.compile
     graphs = on_gpu if config.cuda_graph is None else config.cuda_graph
     left_out = {*config.skip}
-    if not compiles:
+    if not compiles(config, kind):
         left_out |= {one.name for one in COMPILATIONS}
     if not graphs:
         left_out |= {CUDA_GRAPH.name, REDUCE_OVERHEAD.name}
@@ -154,6 +182,22 @@ def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> li
         for one in WRAPPERS
         if not {one.name, one.family} & left_out and (only is None or one.name in only)
     ]
+
+
+def has_region(candidate: Candidate) -> bool:
+    """Return whether parts of a program are compiled."""
+    return any(one.operator == COMPILED_REGION for one in candidate.edits)
+
+
+def may_take_minutes(candidate: Candidate) -> bool:
+    """Return whether a candidate compiles a call as a whole."""
+    return not {one.name for one in COMPILATIONS}.isdisjoint(operators_of(candidate))
+
+
+def compiles(config: PlaybookConfig, kind: str) -> bool:
+    """Return whether torch.compile may be proposed for a `kind` of device."""
+    suits = kind == "cuda" or has_cpp_compiler()
+    return suits if config.compile is None else config.compile
 
 
 def has_cpp_compiler() -> bool:

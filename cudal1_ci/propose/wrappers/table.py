@@ -25,6 +25,8 @@ OWN_NAMES = ("torch.compile", *(one.name for one in (GRAPHED, TUNED, REDUCED, *L
 """Decorators of wrappers, below which another wrapper may be."""
 NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
 """Code that a CUDA graph cannot record, or would run once instead of at every call."""
+COMPILED_REGION = "compiled_region"
+"""Name of what compiles parts of a program: a program by itself, which may be wrapped."""
 COMPILES = "the first call of each process compiles, which takes seconds to minutes"
 
 

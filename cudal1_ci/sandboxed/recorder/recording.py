@@ -391,6 +391,8 @@ def storage_of(tensor: Any) -> int | None:
     """Return the address of a tensor's memory; None where it has none."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # as vmap does
+        tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor.untyped_storage().data_ptr() or None
 
 
@@ -399,6 +401,8 @@ def facts_of(tensor: torch.Tensor) -> tuple[float | None, bool]:
     if not 0 < tensor.numel() <= MOST_LOOKED_AT or tensor.is_complex():
         return None, False
     if tensor.layout != torch.strided or tensor.is_quantized:
+        return None, False
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # under vmap it has no value
         return None, False
     with torch._C.DisableTorchFunction(), torch.no_grad():
         first = float(tensor.flatten()[0])

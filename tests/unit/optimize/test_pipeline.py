@@ -16,7 +16,7 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.run import by_promise, review
 from cudal1_ci.optimize.target import optimize_target
-from cudal1_ci.records import Candidate, Evaluation, Problem
+from cudal1_ci.records import Candidate, Edit, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
 from tests.fakes import (
@@ -107,6 +107,36 @@ def test_all_are_screened_and_the_best_two_are_confirmed(tmp_path):
         "screened",
     ]
     assert entry.best == 2, "of what was confirmed"
+
+
+def test_within_a_budget_a_gain_is_confirmed_before_what_may_take_minutes(tmp_path):
+    class Compiling(FakeProposer):
+        def propose(self, problem, evaluations, n):
+            edit = Edit(operator="compile", technique="compilation", found=(), why="it fuses")
+            edits = {"compiled": (edit,)}
+            return [
+                msgspec.structs.replace(one, edits=edits.get(one.program.source, ()))
+                for one in super().propose(problem, evaluations, n)
+            ]
+
+    class InOrder(Screening):
+        def screen(self, problem, candidate):
+            self.order.append(candidate.program.source)
+            return super().screen(problem, candidate)
+
+        def evaluate(self, problem, candidate):
+            self.order.append(f"confirmed {candidate.program.source}")
+            return super().evaluate(problem, candidate)
+
+    def order(path, config):
+        session = InOrder({"a": 3.0, "compiled": 2.0}, {"a": 3.0, "compiled": 2.0})
+        session.order = []
+        path.mkdir()
+        Setting(path, session, Compiling(["a", "compiled"]), config=config).review()
+        return session.order[:3]
+
+    assert order(tmp_path / "0", ReviewConfig(budget_s=1e6)) == ["a", "confirmed a", "compiled"]
+    assert order(tmp_path / "1", ReviewConfig()) == ["a", "compiled", "confirmed a"]
 
 
 def test_where_the_first_two_are_no_gain_others_are_confirmed_and_a_screening_is_no_proposal(

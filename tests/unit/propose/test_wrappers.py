@@ -8,7 +8,7 @@ import pytest
 from cudal1_ci.propose.apply import apply
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.rewrites.table import REWRITES
-from cudal1_ci.propose.wrappers.strategy import MAX_COMBINATIONS, Wrappers
+from cudal1_ci.propose.wrappers.strategy import MAX_COMBINATIONS, MOST_TRACED, Wrappers
 from cudal1_ci.propose.wrappers.table import WRAPPERS
 from cudal1_ci.records import (
     Call,
@@ -20,6 +20,7 @@ from cudal1_ci.records import (
     TextProgram,
     Workload,
 )
+from cudal1_ci.records.recording import RecordedOperation, Recording
 from cudal1_ci.stats import speedups
 from tests.fakes import a_measurement, a_target, an_evaluation
 
@@ -204,6 +205,30 @@ def test_what_is_slower_is_left_out_and_what_failed_comes_last():
     assert proposed(ON_A_GPU, evaluations) == ["silu+cuda_graph", "silu+compile"]
     evaluations = found(compile="runtime_error", cuda_graph=0.5, silu=1.2)
     assert proposed(ON_A_GPU, evaluations) == ["silu+compile"]
+
+
+def test_what_takes_too_long_to_compile_is_not_compiled_around_a_rewrite():
+    evaluations = found(compile="timeout", cuda_graph=1.0, silu=1.2)
+    assert proposed(ON_A_GPU, evaluations) == ["silu+cuda_graph"]
+
+
+def test_a_call_of_many_operations_is_not_compiled_as_a_whole():
+    def of(count):
+        made = ON_A_GPU.propose_recorded(PLAIN, a_recording(count), (), 12)
+        return [one.proposer.removeprefix("playbook:") for one in made]
+
+    assert of(MOST_TRACED) == ["compile", "cuda_graph"]
+    assert of(MOST_TRACED + 1) == ["cuda_graph"], "the compiler would unroll the loop"
+
+
+def a_recording(count):
+    """A call of so many operations."""
+    one = RecordedOperation(
+        name="add", args=(), kwargs=(), outputs=(), frame=None, span=None, scope=None
+    )
+    return Recording(
+        values=(), frames=(), scopes=(), operations=(one,) * count, outputs=(), total_us=1.0
+    )
 
 
 def test_a_rewrite_that_is_no_gain_beyond_doubt_by_itself_is_wrapped():

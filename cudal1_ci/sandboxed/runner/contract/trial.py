@@ -165,7 +165,8 @@ class Trial:
         leaves, structure = flatten(value)
         self.say(f"structure of {name}", structure)
         for number, leaf in enumerate(leaves):
-            self.names.append(f"{name} {number}" if name == "output" else name)
+            is_output = name == "output" or name.startswith("output ")
+            self.names.append(f"output {number}{name[6:]}" if is_output else name)
             copy = plain(leaf)
             self.kept.append(
                 copy.clone() if copy.dim() == 0 or 0 not in copy.stride() else copy.contiguous()

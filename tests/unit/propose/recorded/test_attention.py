@@ -239,6 +239,12 @@ NOT_FOUND = {
             s = s * 2.0
         return s.softmax(-1) @ v""",
     "scaled after the mask": "return ((q @ k.mT + mask) * self.scale).softmax(-1) @ v",
+    "scaled before and after the mask": """
+        return ((q @ k.mT * 0.5 + mask) * self.scale).softmax(-1) @ v""",
+    "scaled after the mask of baddbmm": """
+        s = torch.baddbmm(mask[:, 0], q[:, 0], k[:, 0].mT)
+        s = s * self.scale
+        return s.softmax(-1) @ v[:, 0]""",
     "learned scale": "return ((q @ k.mT) * self.gain).softmax(-1) @ v",
     "small negative number": "return (q @ k.mT).masked_fill(mask > 0, -1.0).softmax(-1) @ v",
     "a function of scores": "return torch.tanh(q @ k.mT).softmax(-1) @ v",
@@ -360,3 +366,117 @@ def test_calls_with_and_without_a_mask_share_one_change(tmp_path: Path) -> None:
     assert "attn_mask=mask" in new
     assert "scores = q @ k.mT" not in new
     assert_same(tmp_path, text, new)
+
+
+CAUSAL = """\
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        {init}
+
+    def forward(self, x, k=None):
+        n = x.size(1)
+        q, k, v = self.qkv(x).chunk(3, -1)
+        {change}
+        s = q @ k.mT * self.qkv.in_features**-0.5
+        {mask}
+        return s.softmax(-1) @ v
+
+
+def get_inputs():
+    return [torch.randn(2, 6, 8)]
+"""
+TRIL = 'self.register_buffer("tril", torch.tril(torch.ones(16, 16)))'
+TRIANGLES = {
+    "buffer": (TRIL, "", 's = s.masked_fill(self.tril[:n, :n] == 0, float("-inf"))'),
+    "buffer of low numbers": (
+        'self.register_buffer("low", torch.full((16, 16), float("-inf")).triu(1), False)',
+        "",
+        "s = s + self.low[:n, :n]",
+    ),
+    "made in the call": (
+        "",
+        "mask = torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1)",
+        "s = s.masked_fill(mask, -1e9)",
+    ),
+    "kept": (
+        "",
+        "mask = torch.ones((n, n), dtype=torch.bool).tril()",
+        "s = torch.where(mask, s, -math.inf)",
+    ),
+    "ones times a number": ("", "", "s = s + (1 - torch.tril(torch.ones(n, n))) * -1e9"),
+}
+"""What `__init__` does, then what is done before the scores, then to them."""
+NO_TRIANGLES = {
+    "the other half": (TRIL, "", "s = s.masked_fill(self.tril[:n, :n] == 1, -1e9)"),
+    "without the diagonal": ("", "", "s = s + torch.full((n, n), -1e9).triu(0)"),
+    "one more diagonal": ("", "", "s = s + torch.full((n, n), -1e9).triu(2)"),
+    "a small number": ("", "", "s = s + torch.full((n, n), -1.0).triu(1)"),
+    "rows from a length": (
+        TRIL,
+        "p = n - q.size(1)",
+        "s = s.masked_fill(self.tril[p : p + n, :n] == 0, -1e9)",
+    ),
+    "registered twice": (
+        f"{TRIL}\n        {TRIL.replace('tril(', 'triu(')}",
+        "",
+        "s = s.masked_fill(self.tril[:n, :n] == 1, -1e9)",
+    ),
+    "written to": (
+        f"{TRIL}\n        self.tril[0] = 1",
+        "",
+        "s = s.masked_fill(self.tril[:n, :n] == 0, -1e9)",
+    ),
+    "changed in place": (
+        TRIL,
+        "self.tril.mul_(1.0)",
+        "s = s.masked_fill(self.tril[:n, :n] == 0, -1e9)",
+    ),
+    "bound again in another call": (
+        "",
+        "mask = torch.ones(n, n).tril()\n        if n > 99: mask = mask.mT",
+        "s = s.masked_fill(mask == 0, -1e9)",
+    ),
+    "keys of a cache": (
+        TRIL,
+        "k, v = torch.cat([k[:, :0], k], 1), torch.cat([v[:, :0], v], 1)",
+        "s = s.masked_fill(self.tril[:n, :n] == 0, -1e9)",
+    ),
+    "fewer queries than keys": (
+        TRIL,
+        "q = q.chunk(2, 1)[1]",
+        "s = s.masked_fill(self.tril[:1, :1] == 0, -1e9)",
+    ),
+    "two masks": (TRIL, "", "s = s.masked_fill(self.tril[:n, :n] == 0, -1e9) + x[:, :1, :6]"),
+}
+"""Masks that are not causal, or not in every call."""
+
+
+def causal_text(parts: tuple[str, str, str]) -> str:
+    init, change, mask = parts
+    return CAUSAL.format(init=init or "pass", change=change or "pass", mask=mask)
+
+
+@pytest.mark.parametrize("name", TRIANGLES)
+def test_a_causal_mask_that_the_code_builds_becomes_is_causal(name: str, tmp_path: Path) -> None:
+    text = causal_text(TRIANGLES[name])
+    found = proposed(tmp_path, text, attention.RULES)
+    assert "is_causal=True" in found["causal_attention"]
+    assert "attn_mask=" in found["attention"]
+    assert_same(tmp_path, text, found["causal_attention"])
+    longer = "torch.randn(2, 6, 8)", "torch.randn(1, 13, 8)"
+    assert_same(tmp_path, text.replace(*longer), found["causal_attention"].replace(*longer))
+
+
+@pytest.mark.parametrize("name", NO_TRIANGLES)
+def test_other_masks_stay_masks(name: str, tmp_path: Path) -> None:
+    found = proposed(tmp_path, causal_text(NO_TRIANGLES[name]), attention.RULES)
+    assert [*found] == ["attention"]

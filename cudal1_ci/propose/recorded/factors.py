@@ -1,0 +1,139 @@
+"""Multiply small factors first, and use the functions that add or subtract one by themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
+from cudal1_ci.propose.recorded.source import Place, Source, bracketed
+
+LEAST = 4096
+"""Elements of a product below which a pass over it costs less than calling an operation."""
+SMALLER = 4
+"""How many times a product has the elements of the factors."""
+SIGNS = {("*", "*"): "*", ("*", "/"): "/", ("/", "/"): "*"}
+"""Between two factors, for the signs before them."""
+
+
+def find_factors(call: Call) -> Iterator[Change]:
+    """Find `(x * g) * s` where g and s are small: `x * (g * s)` passes over x once."""
+    graph, source = call.graph, call.source
+    for outer in graph.operations:
+        inner = graph.made_by(outer.value(0), "mul", "div")
+        if outer.name not in ("mul", "div") or inner is None:
+            continue
+        if graph.sole_reader(inner.output) is not outer or not is_large(graph, inner.output):
+            continue
+        here, there = source.place(outer), source.place(inner)
+        if here is None or there is None or inner.recorded.frame != outer.recorded.frame:
+            continue
+        last, first = here.node, there.node
+        if not isinstance(last, cst.BinaryOperation) or not isinstance(first, cst.BinaryOperation):
+            continue
+        if last.left is not first or not (is_plain(first.right) and is_plain(last.right)):
+            continue
+        signs = sign(first), sign(last)
+        is_small = all(
+            is_factor(source, one, node, inner)
+            for one, node in ((inner, first.right), (outer, last.right))
+        )
+        are_numbers = signs != ("*", "*") and inner.value(1) is None and outer.value(1) is None
+        file = source.file(here.file)
+        if signs not in SIGNS or not is_small or are_numbers or file is None:
+            continue
+        factors = f"({file.code(first.right)} {SIGNS[signs]} {file.code(last.right)})"
+        x = file.code(first.left)
+        yield Change(here.file, {last: f"{x} {signs[0]} {factors}"}, shown(outer, source))
+
+
+def is_large(graph: Graph, value: int | None) -> bool:
+    known = graph.of(value)
+    return known is not None and "float" in known.dtype and math.prod(known.shape) >= LEAST
+
+
+def is_plain(node: cst.BaseExpression) -> bool:
+    """Return whether an operand is made of names, attributes and numbers."""
+    if isinstance(node, cst.BinaryOperation):
+        return is_plain(node.left) and is_plain(node.right)
+    if isinstance(node, cst.Attribute):
+        return is_plain(node.value)
+    return isinstance(node, cst.Name | cst.Integer | cst.Float)
+
+
+def sign(node: cst.BinaryOperation) -> str:
+    """Return `*`, `/`, or "" for another operator."""
+    return {cst.Multiply: "*", cst.Divide: "/"}.get(type(node.operator), "")
+
+
+def is_factor(source: Source, one: Operation, node: cst.BaseExpression, inner: Operation) -> bool:
+    """Return whether a right operand is a number or a small tensor of the product's dtype."""
+    nodes, graph = source.operands(one), source.graph
+    if len(nodes) != 2 or nodes[1] is not node:
+        return False
+    known, product = graph.of(one.value(1)), graph.of(inner.output)
+    if known is None:
+        return isinstance(one.literal(1), int | float)
+    if product is None or known.dtype != product.dtype or not known.shape:
+        return False
+    return math.prod(known.shape) * SMALLER <= math.prod(product.shape)
+
+
+def find_ones(call: Call) -> Iterator[Change]:
+    """Find `log(1 + x)` and `exp(x) - 1`."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        inner = graph.made_by(operation.value(0))
+        place = source.place(operation)
+        if inner is None or place is None or inner.recorded.frame != operation.recorded.frame:
+            continue
+        if graph.sole_reader(inner.output) is not operation or not is_large(graph, inner.output):
+            continue
+        if (operation.name, inner.name) == ("log", "add"):
+            x, name = other_than_one(source, inner), "log1p"
+        elif (operation.name, inner.name) == ("sub", "exp"):
+            is_one = other_than_one(source, operation) is not None
+            x, name = (source.operands(inner) or [None])[0] if is_one else None, "expm1"
+        else:
+            continue
+        if x is None or not is_within(source, place, x):
+            continue
+        file = source.file(place.file)
+        if file is not None:
+            code = f"{bracketed(file.code(x))}.{name}()"
+            yield Change(place.file, {place.node: code}, shown(operation, source))
+
+
+def other_than_one(source: Source, operation: Operation) -> cst.BaseExpression | None:
+    """Return the first operand of a sum or difference whose other one is written as 1."""
+    nodes = source.operands(operation)
+    if operation.recorded.kwargs or operation.literal(1) != 1 or len(nodes) != 2:
+        return None
+    return nodes[0] if isinstance(nodes[1], cst.Integer | cst.Float) else None
+
+
+def is_within(source: Source, place: Place, node: cst.BaseExpression) -> bool:
+    """Return whether a node is part of the expression of a place."""
+    file = source.file(place.file)
+    return file is not None and any(one is place.node for one in file.above(node))
+
+
+RULES = (
+    RecordedRule(
+        name="small_factors_first",
+        family="algebra",
+        why="factors that are small are multiplied first, and the large tensor is passed over once",
+        precondition="results may differ in the last bit",
+        find=find_factors,
+    ),
+    RecordedRule(
+        name="one_plus",
+        family="algebra",
+        why="log1p and expm1 take one pass, and are exact for small numbers",
+        precondition="results near 0 become more accurate",
+        find=find_ones,
+    ),
+)

@@ -1,0 +1,190 @@
+"""Count what is proposed for targets of other people's repositories, source edits apart.
+
+**Rule of choice, stated before anything was measured.** From each of the three lists below, in
+order, the first two repositories that qualify: pure PyTorch, and a test suite of its own that runs
+on a CPU without downloads or compiled extensions. Tests are all of its suite; where that takes
+more than five minutes, its test files by name until five minutes are spent. No earlier result names
+one of them, and no rule was written with one of them in view.
+
+- like vit-pytorch: perceiver-pytorch, segmentation_models.pytorch, open_clip
+- like transformers: titans-pytorch, native-sparse-attention-pytorch, alphafold2
+- for diffusion: rectified-flow-pytorch, GenerativeModels, transfusion-pytorch
+
+Each CHECKOUT has been traced: `cudal1-ci trace CHECKOUT --timeout 300 -- python -m pytest tests`.
+Every target with a workload is recorded once, under its first workload, as `explain` does, and the
+strategies are asked: the rewrites of texts alone are `before`, all source edits are `after`.
+Nothing is timed, so a proposal may still be refused or gain nothing.
+
+    python experiments/third_party_yield.py --python ../venv/bin/python --output FILE CHECKOUT...
+    python experiments/third_party_yield.py --show FILE            # the table
+    python experiments/third_party_yield.py --patches DIR CHECKOUT... # also one file a proposal
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from provenance import provenance
+from recall import LAYOUTS, kind_of
+
+from cudal1_ci.cli.execution import session_of
+from cudal1_ci.cli.scan_options import plan_of
+from cudal1_ci.config import load_settings
+from cudal1_ci.optimize.strategies import default_strategies, not_covered, proposed_by
+from cudal1_ci.optimize.understanding import understanding_of
+from cudal1_ci.propose.apply import operators_of
+from cudal1_ci.records import Candidate, Problem, Target
+from cudal1_ci.records.recording import Recording
+from cudal1_ci.render.patch import patch, patch_name
+from cudal1_ci.render.progress import SilentProgress
+from cudal1_ci.verification import Session
+
+MOST = 100
+HOTTEST = 8
+"""Expressions that are kept of a target for which no source edit is proposed."""
+
+
+def counted(folder: Path, python: Path, patches: Path | None, only: str) -> dict[str, Any]:
+    """Return what is proposed for every target of a traced checkout that has a workload."""
+    settings = load_settings(folder, overrides={"device": "cpu", "python": str(python.absolute())})
+    plan = plan_of(folder, settings, SilentProgress())
+    posed = [(one.target, one.problem) for one in plan.targets if one.problem is not None]
+    started_s = time.monotonic()
+    with session_of(settings, folder.resolve()) as session:
+        rows = [
+            row_of(session, target, problem, patches)
+            for target, problem in posed
+            if only in f"{target.path}:{target.qualname}"
+        ]
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    head = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return {
+        "repository": folder.resolve().name,
+        "commit": head,
+        "num_targets": len(plan.targets),
+        "num_with_workload": len(rows),
+        "spent_s": round(time.monotonic() - started_s, 1),
+        "targets": rows,
+    }
+
+
+def row_of(
+    session: Session, target: Target, problem: Problem, patches: Path | None
+) -> dict[str, Any]:
+    """Return what is proposed for a target, by kind; and what it does where no source edit is."""
+    workload = problem.workloads[0]
+    said = session.record(problem, workload)
+    recording = None if isinstance(said, str) else said
+    before = names(proposed(problem, None, names=("rewrites",)))
+    after = proposed(problem, recording)
+    row: dict[str, Any] = {
+        "target": f"{target.path}:{target.qualname}",
+        "mode": workload.mode,
+        "before": [one for one in before if kind_of(one.split("+")) == "source"],
+        "after": [one for one in names(after) if kind_of(one.split("+")) == "source"],
+        "wrappers": [one for one in names(after) if kind_of(one.split("+")) == "wrapper"],
+    }
+    if recording is None:
+        row["not_recorded"] = str(said).splitlines()[0][:200]
+    else:
+        row["total_us"] = round(recording.total_us)
+        if not row["after"]:
+            row["hottest"] = hottest(session, target, problem, recording)
+    if patches is not None:
+        patches.mkdir(exist_ok=True, parents=True)
+        for number, one in enumerate(after):
+            text = patch(one.program)
+            if text and kind_of(operators_of(one)) == "source":
+                operators = "+".join(operators_of(one))
+                name = f"{patch_name(target).removesuffix('.patch')}-{number}-{operators}.patch"
+                (patches / name[:200]).write_text(text, encoding="utf-8")
+    print(f"{row['target']}: {', '.join(row['after']) or '-'}", file=sys.stderr, flush=True)
+    return row
+
+
+def proposed(
+    problem: Problem, recording: Recording | None, names: Sequence[str] = ()
+) -> list[Candidate]:
+    """Return what strategies propose first, as `scan` hears them."""
+    heard: list[Candidate] = []
+    for strategy in default_strategies(load_settings(Path(problem.reference.root)).playbook, "cpu"):
+        if not names or strategy.name in names:
+            heard += not_covered(proposed_by(strategy, problem, recording, (), MOST), heard)
+    return heard
+
+
+def names(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the edits of candidates, without those that change no formula."""
+    found = ["+".join(operators_of(one)) for one in candidates]
+    return [one for one in found if one not in LAYOUTS]
+
+
+def hottest(session: Session, target: Target, problem: Problem, recording: Recording) -> list[str]:
+    """Return the expressions that take most of a call, with their shares."""
+    known = understanding_of(recording, problem, session.device(), target.path)
+    return [
+        f"{100 * (one.share or 0):.0f} % {one.path}:{one.line} {one.code or one.name}"
+        for one in known.operations[:HOTTEST]
+    ]
+
+
+def table(document: dict[str, Any]) -> list[str]:
+    """Return a row of Markdown for each repository, and one for all."""
+    lines = [
+        "| repository | commit | targets | with a workload | recorded | before "
+        "| with recorded calls | wrappers |",
+        "|---" * 8 + "|",
+    ]
+    total: Counter[str] = Counter()
+    for one in document["results"]:
+        rows = one["targets"]
+        counts = {
+            "targets": one["num_targets"],
+            "workload": len(rows),
+            "recorded": sum("not_recorded" not in row for row in rows),
+            **{kind: sum(bool(row[kind]) for row in rows) for kind in KINDS},
+        }
+        total.update(counts)
+        cells = [one["repository"], f"`{one['commit'][:7]}`", *map(str, counts.values())]
+        lines.append(f"| {' | '.join(cells)} |")
+    cells = ["all", "", *map(str, total.values())]
+    lines.append(f"| {' | '.join(cells)} |")
+    shares = [f"{100 * total[kind] / max(total['workload'], 1):.0f}" for kind in KINDS]
+    lines.append(f"| per 100 with a workload | | | | | {' | '.join(shares)} |")
+    return lines
+
+
+KINDS = ("before", "after", "wrappers")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("checkout", nargs="*", type=Path)
+    parser.add_argument("--python", type=Path, default=Path(sys.executable))
+    parser.add_argument("--patches", type=Path)
+    parser.add_argument("--only", default="", help="part of the names of targets")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--show", type=Path)
+    arguments = parser.parse_args()
+    results: list[dict[str, Any]] = []
+    document = {**provenance(), "results": results}
+    if arguments.show is not None:
+        document = json.loads(arguments.show.read_text(encoding="utf-8"))
+    for folder in arguments.checkout:
+        patches = None if arguments.patches is None else arguments.patches / folder.resolve().name
+        results.append(counted(folder, arguments.python, patches, arguments.only))
+        if arguments.output is not None:  # after each, so that a kill loses no finished one
+            arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(document)))
+
+
+if __name__ == "__main__":
+    main()
