@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.formulas import Formula
-from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.formulas import ELEMENTWISE, Formula
+from cudal1_ci.propose.recorded.graph import CASTS, Graph, Operation
 from cudal1_ci.propose.recorded.purity import definition_of
 from cudal1_ci.propose.recorded.source import File, Place, Source
 from cudal1_ci.propose.rewrites.terms import names_in
@@ -30,6 +30,7 @@ CONDITIONS = (
     | cst.Lambda
     | cst.BaseComp
 )
+RELU6 = frozenset(("nn.ReLU6", "torch.nn.ReLU6", "ReLU6"))
 Written = tuple[str | int, cst.BaseExpression | None, Argument]
 """An argument: its name or position, its expression if it is written out, and what it was."""
 
@@ -192,18 +193,50 @@ def unstated(
     """Yield the arguments that are numbers which the code does not state."""
     for operation in operations:
         place = source.place(operation)
+        bounds = ("min_val", "max_val") if is_relu6(source, operation) else ()
         for written in written_arguments(source, operation):
             name, node, argument = written
-            if (name, argument.text) == ("inplace", "False"):
+            if name in bounds or (name == "inplace" and writes_own(source.graph, operation)):
                 continue
             if argument.kind == "value" or (argument.kind == "literal" and argument.text == "None"):
                 continue
-            if place is None or node is None:
+            if place is None or node is None or name == "inplace":
                 yield operation, written
             elif isinstance(node, cst.Name) and node.value in ("True", "False"):
                 continue
             elif number_of(source, place, node) is None:
                 yield operation, written
+
+
+def writes_own(graph: Graph, operation: Operation) -> bool:
+    """Return whether an operation with an argument `inplace` writes nothing that others read."""
+    written = operation.value(0)
+    if all((k.name, k.argument.text) != ("inplace", "True") for k in operation.recorded.kwargs):
+        return True
+    maker = graph.made_by(written, *ELEMENTWISE)
+    is_new = maker is not None and maker.name not in CASTS
+    return is_new and graph.sole_reader(written) == operation
+
+
+def is_relu6(source: Source, operation: Operation) -> bool:
+    """Return whether a bounded value is one of a `self.NAME` that its class only binds to a
+    `ReLU6`, which sets nothing else than its argument."""
+    place = source.place(operation)
+    file = None if place is None else source.file(place.file)
+    if operation.name != "hardtanh" or place is None or file is None:
+        return False
+    owner = next((one for one in file.above(place.node) if isinstance(one, cst.ClassDef)), None)
+    if owner is None or not isinstance(place.node, cst.Call):
+        return False
+    name = file.code(place.node.func)
+    if not name.startswith("self.") or not name.removeprefix("self.").isidentifier():
+        return False
+    bound = [
+        one.value
+        for one in ast.walk(ast.parse(file.module.code_for_node(owner).strip()))
+        if isinstance(one, ast.Assign) and [ast.unparse(target) for target in one.targets] == [name]
+    ]
+    return len(bound) == 1 and ast.unparse(bound[0]).partition("(")[0] in RELU6
 
 
 def is_straight(source: Source, operations: Sequence[Operation], final: Operation) -> bool:

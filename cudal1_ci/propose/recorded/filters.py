@@ -1,4 +1,4 @@
-"""Recognize convolutions with a kernel of equal weights."""
+"""Recognize convolutions with a kernel of equal weights, or one that is an outer product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.algebra import BLOCKS
+from cudal1_ci.propose.recorded.algebra import BLOCKS, in_one_block, inserted, only_arguments
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import File, Place, bracketed
@@ -18,6 +18,10 @@ SAME_WEIGHTS = (
     *("__getitem__", "getitem", "type_as"),
 )
 """Operations that keep all elements equal."""
+
+REPEATS = ("expand", "repeat")
+INSERTS = ("unsqueeze", "__getitem__", "getitem", "contiguous")
+"""Operations between an outer product and the kernel that it is."""
 
 MIN_SIZE = 49
 """Elements of a kernel from which on two passes are faster."""
@@ -220,7 +224,114 @@ def is_argument(graph: Graph, outside: list[Operation], convolution: Operation) 
     return any(one.argument.value == outside[0].output for one in first)
 
 
+def outer_vectors(call: Call, weights: int, groups: str) -> tuple[int, int, list[Operation]] | None:
+    """Return the vectors of which a kernel is the outer product, repeated for each group, and the
+    operations between them and the kernel."""
+    graph, source = call.graph, call.source
+    chain: list[Operation] = []
+    is_repeated = False
+    value: int | None = weights
+    while (maker := graph.made_by(value, *REPEATS, *INSERTS)) is not None:
+        chain.append(maker)
+        if maker.name in REPEATS:
+            codes = [source.argument_code(maker, n, maker) for n in range(1, 5)]
+            is_tiled = maker.name == "repeat" and codes[2:] != ["1", "1"]
+            if is_repeated or is_tiled or codes[:2] != [groups, "1"]:
+                return None
+            is_repeated = True
+        elif maker.name != "contiguous" and added_dim(graph, maker) != 0:
+            return None
+        value = maker.value(0)
+    product = graph.made_by(value, "matmul", "mul", "outer", "ger")
+    if product is None or not is_repeated or graph.num_dims(value) != 2:
+        return None
+    chain.append(product)
+    operands = product.value(0), product.value(1)
+    if product.name in ("outer", "ger"):
+        column, row = operands
+    else:
+        sides = [inserted(graph, one) for one in operands]
+        for operand in operands:
+            maker = graph.made_by(operand)
+            chain.extend([maker] if maker is not None else [])
+        if product.name == "mul" and sides[0] is not None and sides[0][1] == 0:
+            sides = sides[::-1]
+        if sides[0] is None or sides[1] is None or [sides[0][1], sides[1][1]] != [1, 0]:
+            return None
+        column, row = sides[0][0], sides[1][0]
+    if column is None or row is None or {graph.num_dims(column), graph.num_dims(row)} != {1}:
+        return None
+    return column, row, chain
+
+
+def added_dim(graph: Graph, maker: Operation) -> int | None:
+    """Return where an index such as `[None]` adds a dimension, if it does nothing else."""
+    found = inserted(graph, maker.output)
+    return None if found is None else found[1]
+
+
+def find_outer(call: Call) -> Iterator[Change]:
+    """Find `conv2d(x, (a[:, None] @ b[None, :]).expand(groups, 1, ...), groups=groups)`."""
+    graph, source = call.graph, call.source
+    for at in graph.operations:
+        weights, place = at.value(1), source.place(at)
+        known, file = graph.of(weights), None if place is None else source.file(place.file)
+        if at.name != "conv2d" or weights is None or known is None or len(known.shape) != 4:
+            continue
+        groups = None if file is None or place is None else groups_code(file, place)
+        vectors = None if groups is None else outer_vectors(call, weights, groups)
+        if vectors is None or file is None or place is None or groups is None:
+            continue
+        column, row, chain = vectors
+        size = known.shape[-2] * known.shape[-1]
+        padding = padding_code(file, place, at)
+        if padding is None or not only_arguments(at, "groups", "padding"):
+            call.miss(at, "the outer product has a bias, a stride, dilation or other padding")
+            continue
+        if size < MIN_SIZE:
+            fact = f"a kernel of {size} elements is as fast in one pass, from {MIN_SIZE} on two are"
+            call.miss(at, fact)
+            continue
+        x, *names = (source.expression(one, at) for one in (at.value(0), column, row))
+        are_names = all(one is not None and one.isidentifier() for one in names)
+        if x is None or not are_names or not in_one_block(call, [at, *chain]):
+            call.miss(at, "the convolution is in a branch or a loop, or its operands have no code")
+            continue
+        prefix, modules = source.functional(place.file)
+        across, down = (
+            (f", padding=(0, {padding})", f", padding=({padding}, 0)") if padding else ("", "")
+        )
+        rows = (
+            f"{prefix}.conv2d({x}, {names[1]}.expand({groups}, 1, 1, -1){across}, groups={groups})"
+        )
+        code = (
+            f"{prefix}.conv2d({rows}, {names[0]}[:, None].expand({groups}, 1, -1, -1)"
+            f"{down}, groups={groups})"
+        )
+        yield Change(place.file, {place.node: code}, shown(at, source), modules)
+
+
+def padding_code(file: File, place: Place, convolution: Operation) -> str | None:
+    """Return the code of a padding that is one number in every call; "" without padding; None if
+    it is another one, or stands among arguments without names."""
+    if not isinstance(place.node, cst.Call) or len(convolution.recorded.args) != 2:
+        return None
+    for one in place.node.args:
+        if one.keyword is not None and one.keyword.value == "padding":
+            is_number = isinstance(one.value, cst.Integer | cst.BinaryOperation)
+            is_int = isinstance(convolution.literal(4, "padding"), int)
+            return file.code(one.value) if is_number and is_int else None
+    return ""
+
+
 RULES = (
+    RecordedRule(
+        name="separable_filter",
+        family="algebra",
+        why="an outer product as the kernel is one vector over rows, then one over columns",
+        precondition="the kernel is the outer product of two vectors of the call",
+        find=find_outer,
+    ),
     RecordedRule(
         name="box_filter",
         family="algebra",

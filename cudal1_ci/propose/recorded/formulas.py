@@ -132,6 +132,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "softplus": softplus,
     "relu": lambda x, **_: np.maximum(x, 0),
     "relu6": lambda x, **_: np.clip(x, 0, 6),
+    "hardtanh": lambda x, min_val=-1, max_val=1, **_: np.clip(x, min_val, max_val),
     "clamp": clamp,
     "clip": clamp,
     "clamp_min": lambda x, min: np.maximum(x, min),  # noqa: A006

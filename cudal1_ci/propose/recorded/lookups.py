@@ -18,10 +18,11 @@ from cudal1_ci.propose.recorded.algebra import (
     times_read,
     without_statement,
 )
-from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.formulas import ELEMENTWISE
+from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.near import read_again, scattered, where
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.source import Place, bracketed
 
 ONLY_INDICES = ("argmin", "argmax", "argsort")
 WITH_INDICES = {"min": 1, "max": 1, "sort": 1, "topk": 2}
@@ -266,6 +267,62 @@ def find_segment_sums(call: Call) -> Iterator[Change]:
         yield Change(place.file, {place.node: code}, shown(operation, source))
 
 
+def find_wide_counts(call: Call) -> Iterator[Change]:
+    """Find `x.new_zeros(n, x.size(1)).scatter_add_(0, index.expand_as(x), ones_like(x))`, which
+    counts the same in each column."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        if operation.name != "scatter_add_" or operation.literal(1, "dim") != 0:
+            continue
+        zeros = graph.made_by(operation.value(0), "new_zeros")
+        index = graph.made_by(operation.value(2), "expand_as")
+        ones = graph.made_by(operation.value(3), "ones_like")
+        place, reader = source.place(operation), graph.sole_reader(operation.output)
+        if zeros is None or index is None or ones is None or place is None or reader is None:
+            continue
+        x = index.value(1)
+        column = graph.made_by(index.value(0), "view", "reshape", "unsqueeze")
+        is_column = column is not None and (
+            source.argument_code(column, len(column.recorded.args) - 1, column) == "1"
+            if column.name != "unsqueeze"
+            else graph.num_dims(column.value(0)) == 1 and column.literal(1, "dim") in (1, -1)
+        )
+        if not is_column or {zeros.value(0), ones.value(0)} != {x} or graph.num_dims(x) != 2:
+            continue
+        named, rows = source.expression(x, operation), source.expression(index.output, operation)
+        codes = [source.argument_code(zeros, n, operation) for n in (0, 1, 2)]
+        widths = [f"{named}.{width}" for width in ("size(1)", "shape[1]", "size(-1)", "shape[-1]")]
+        if None in (rows, named, *codes) or codes[2] not in widths or len(zeros.recorded.args) != 3:
+            continue
+        is_plain = not ones.recorded.kwargs and not zeros.recorded.kwargs
+        node = place.node.func if isinstance(place.node, cst.Call) else None
+        made = source.place(zeros)
+        is_new = isinstance(node, cst.Attribute) and made is not None and node.value is made.node
+        is_copied = reader.name in {*ELEMENTWISE} - CASTS and only_arguments(reader, "min", "max")
+        chain = [operation, zeros, index, ones, *([column] if column is not None else [])]
+        if not is_read_once(place):
+            continue
+        if not is_plain or not is_new or not is_copied or not in_one_block(call, chain):
+            continue
+        code = (
+            f"{named}.new_zeros({codes[1]})"
+            f".index_add_(0, {bracketed(rows or '')}[:, 0], {named}.new_ones({named}.size(0)))"
+            f"[:, None].expand(-1, {codes[2]})"
+        )
+        yield Change(place.file, {place.node: code}, shown(operation, source))
+
+
+def is_read_once(place: Place) -> bool:
+    """Return whether an expression is bound to a name that its function reads once."""
+    statement, function = place.statement, place.function
+    line = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if not isinstance(line, cst.Assign) or line.value is not place.node or function is None:
+        return False
+    target = line.targets[0].target
+    is_name = isinstance(target, cst.Name) and len(line.targets) == 1
+    return is_name and times_read(cst.ensure_type(target, cst.Name).value, function.body) == 1
+
+
 def scattered_lines(
     call: Call, operations: tuple[Operation, ...], function: cst.FunctionDef | None
 ) -> dict[cst.CSTNode, str] | None:
@@ -328,5 +385,12 @@ RULES = (
         why="a product with a turned one-hot matrix adds rows, and multiplies the rest with zero",
         precondition="nothing else reads the one-hot matrix",
         find=find_segment_sums,
+    ),
+    RecordedRule(
+        name="counts_once",
+        family="algebra",
+        why="rows are counted by their index once, not in each column",
+        precondition="the index is the same in each column",
+        find=find_wide_counts,
     ),
 )

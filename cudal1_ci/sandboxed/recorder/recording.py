@@ -186,6 +186,7 @@ class Recorder(TorchFunctionMode):
         """Return the numbers of what an operation returned or wrote."""
         tensors = [one for one in flatten(result)[0] if isinstance(one, torch.Tensor)]
         writes = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
+        writes = writes or kwargs.get("inplace") is True
         if name == "__setitem__":
             tensors, writes = [args[0]], True
         if isinstance(kwargs.get("out"), torch.Tensor):

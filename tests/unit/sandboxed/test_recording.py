@@ -164,7 +164,14 @@ def test_helpers_and_submodules_have_frames_and_callers(case):
 
 @pytest.mark.parametrize(
     "write",
-    ["y.mul_(2)", "y *= 2", "y[0] = 2.0", "torch.mul(x, 2, out=y)", "y.view(-1).mul_(2)"],
+    [
+        "y.mul_(2)",
+        "y *= 2",
+        "y[0] = 2.0",
+        "torch.mul(x, 2, out=y)",
+        "y.view(-1).mul_(2)",
+        "torch.nn.functional.relu6(y, True)",
+    ],
 )
 def test_what_is_written_in_place_is_a_new_value(case, write):
     one = case(f"def f(x):\n    y = x.exp()\n    a = y.sin()\n    {write}\n    return a, y.sin()\n")

@@ -98,3 +98,47 @@ def test_a_helper_is_rewritten_where_it_is_defined(tmp_path: Path) -> None:
 )
 def test_other_formulas_stay(tmp_path: Path, line: str) -> None:
     assert proposed(tmp_path, TEXT.format(line=line, helper=""), RULES) == {}
+
+
+GATE = """class Gate(nn.Module):
+    def __init__(self, low=0.0, high=6.0, inplace=False):
+        super().__init__()
+        self.act = {bound}
+
+    def forward(self, x):
+        return {result}
+
+
+gate = Gate()"""
+
+
+@pytest.mark.parametrize("inplace", ["inplace", "True", "inplace=True"])
+def test_a_relu6_of_its_own_class_is_known(tmp_path: Path, inplace: str) -> None:
+    helper = GATE.format(bound=f"nn.ReLU6({inplace})", result="self.act(x + 3) / 6")
+    text = text_of("x * gate(x)", helper)
+    changed = proposed(tmp_path, text, RULES)["activation"]
+    assert "z = F.hardswish(x)\n" in changed
+    assert_same(tmp_path, text, changed)
+
+
+@pytest.mark.parametrize(
+    ("bound", "result"),
+    [
+        ("nn.Hardtanh(low, high)", "self.act(x + 3) / 6"),  # other bounds in other models
+        ("nn.Hardtanh(low, 6.0)", "self.act(x + 3) / 6"),
+        ("nn.ReLU6()\n        self.act = nn.Hardtanh(low, high)", "self.act(x + 3) / 6"),
+        ("nn.ReLU6()", "self.act(x + 2) / 6"),
+        ("nn.ReLU6()", "self.act(x + 3) / 5"),
+    ],
+)
+def test_other_bounds_stay(tmp_path: Path, bound: str, result: str) -> None:
+    helper = GATE.format(bound=bound, result=result)
+    assert proposed(tmp_path, text_of("x * gate(x)", helper), RULES) == {}
+
+
+def test_what_is_written_in_place_and_read_again_stays(tmp_path: Path) -> None:
+    for line in (
+        "h = torch.sigmoid(x)\n        F.threshold(h, 0.5, 0.0, inplace=True)\n        z = x * h",
+        "z = F.relu(x, inplace=True) * 1",  # the caller's tensor is written
+    ):
+        assert proposed(tmp_path, TEXT.format(line=line, helper=""), RULES) == {}

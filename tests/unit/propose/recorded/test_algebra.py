@@ -210,12 +210,78 @@ FOUND = {
     ),
 }
 
+OUTER = """
+    line = torch.softmax(torch.arange(9.0) * self.size, 0)
+    other = torch.arange(9.0) / 9
+    {}
+    return F.conv2d({})
+"""
+FOUND["separable_filter"] = (
+    *(
+        (OUTER.format(kernel, convolution), expected)
+        for kernel, convolution, expected in (
+            (
+                "k = torch.mm(line[:, None], other[None, :]).expand(x.size(1), 1, 9, 9)",
+                "x, k, groups=x.size(1)",
+                "F.conv2d(x, other.expand(x.size(1), 1, 1, -1), groups=x.size(1)), "
+                "line[:, None].expand(x.size(1), 1, -1, -1), groups=x.size(1)",
+            ),
+            (
+                "k = (line[None] * other.unsqueeze(1))[None, None].repeat(3, 1, 1, 1)",
+                "x, k, padding=8 // 2, groups=3",
+                None,  # two dimensions are added at once
+            ),
+            (
+                "k = (line[None] * other.unsqueeze(1))[None].unsqueeze(0).repeat(3, 1, 1, 1)",
+                "x, k, padding=8 // 2, groups=3",
+                "line.expand(3, 1, 1, -1), padding=(0, 8 // 2), groups=3",
+            ),
+            (
+                "k = torch.outer(line, other).expand(3, 1, -1, -1)",
+                "x, k, groups=3",
+                "line[:, None].expand(3, 1, -1, -1), groups=3",
+            ),
+            ("k = torch.outer(line, other).expand(3, 1, 9, 9)", "x, k, groups=self.three", None),
+            ("k = torch.outer(line, other).repeat(3, 1, 1, 2)", "x, k, groups=3", None),
+            (
+                "k = torch.outer(line, other).expand(3, 1, 9, 9)",
+                "x, k, x[0, :, 0, 0], groups=3",
+                None,
+            ),
+            ("k = torch.outer(line, other).expand(3, 1, 9, 9)", "x, k, stride=2, groups=3", None),
+            ("k = torch.outer(line, other).expand(3, 1, 9, 9) + 1", "x, k, groups=3", None),
+            (
+                "k = torch.outer(line, other)\n    k[0] = 1\n    k = k.expand(3, 1, 9, 9)",
+                "x, k, groups=3",
+                None,
+            ),
+            (
+                "k = torch.outer(line, other).expand(3, 1, 9, 9)\n    line = other",
+                "x, k, groups=3",
+                None,
+            ),
+            (
+                "k = torch.outer(line, other)\n    if self.size == 9:\n"
+                "        k = torch.outer(other, line)\n    k = k.expand(3, 1, 9, 9)",
+                "x, k, groups=3",
+                None,
+            ),
+            (
+                "k = torch.outer(line[:3], other[:3]).expand(3, 1, 3, 3)",
+                "x, k, groups=3",
+                None,
+            ),
+        )
+    ),
+)
+
 
 @pytest.mark.parametrize("name", FOUND)
 def test_rules_find_their_forms_and_no_others(tmp_path: Path, name: str) -> None:
     for forward, expected in FOUND[name]:
-        if name == "box_filter":
-            init = "self.size = 9\nself.register_buffer('kernel', torch.ones(3, 1, 9, 9) / 81)"
+        if name in ("box_filter", "separable_filter"):
+            init = "self.size, self.three = 9, 3\n"
+            init += "self.register_buffer('kernel', torch.ones(3, 1, 9, 9) / 81)"
             text = model(forward, "torch.randn(2, 3, 20, 20)", "x", init)
         else:
             text = model(forward)
