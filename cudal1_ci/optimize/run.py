@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from math import ceil
+from threading import Lock
 from typing import Literal
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.target import FELL, INTERRUPTED, optimize_target, untried
-from cudal1_ci.records import Entry, Notice, Report
+from cudal1_ci.records import Entry, Notice, Report, Target
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.protocol import Judge
 
@@ -46,7 +48,7 @@ def review(
     order = order or partial(by_promise, min_share=context.config.min_share)
     targets = order(plan.targets)
     if context.pool:
-        reached = side_by_side(targets, context, look or optimize_one)
+        reached = side_by_side(targets, context, look or optimize_one, takes_turns=look is None)
     else:
         # A sweep has an order of its own for what is not done yet.
         reached = one_by_one(targets, context, look or optimize_one, takes_turns=look is None)
@@ -141,29 +143,54 @@ def end_of_turn(context: RunContext, num_waiting: int) -> float | None:
     return now_s + max(0.0, context.started_s + budget_s - now_s) / num_waiting
 
 
-def side_by_side(targets: Sequence[Planned], context: RunContext, look: Look) -> list[Entry | None]:
-    """Return entries from several verifiers, a target each."""
-    assert context.pool is not None
+def side_by_side(
+    targets: Sequence[Planned], context: RunContext, look: Look, *, takes_turns: bool
+) -> list[Entry | None]:
+    """Return entries from several verifiers, a target each, with turns as `one_by_one` has them."""
+    pool = context.pool
+    assert pool is not None
+    posed = [number for number, planned in enumerate(targets) if planned.problem is not None]
+    entries: list[Entry | None] = [None] * len(targets)
+    num_slots, counting = pool.backend.num_slots, Lock()
+    num_waiting = len(posed)
+    again: set[Target] = set()
 
     def turn(planned: Planned, judge: Judge) -> Entry:
-        entry = look(planned, context.with_judge(judge))
-        if not context.ending.is_early:
+        nonlocal num_waiting
+        own = context.with_judge(judge)
+        with counting:
+            own.turn_ends_s = end_of_turn(own, ceil(num_waiting / num_slots))
+            num_waiting -= 1
+        entry = look(planned, own)
+        if takes_turns and own.was_deferred:
+            again.add(planned.target)
+        elif not context.ending.is_early:
             context.progress.target_ended(planned.target)
         return entry
 
-    posed = [number for number, planned in enumerate(targets) if planned.problem is not None]
-    outcomes = context.pool.map(
-        [targets[number] for number in posed],
-        turn,
-        is_over=context.is_over,
-        run_status=context.ending,
-    )
-    entries: list[Entry | None] = [None] * len(targets)
-    for number, outcome in zip(posed, outcomes, strict=True):
-        entries[number] = outcome.result
-        if outcome.reason is not None:
-            entries[number] = untried(targets[number], outcome.reason)
-            context.progress.target_skipped(targets[number].target, outcome.reason)
+    def all_of(numbers: Sequence[int]) -> None:
+        outcomes = pool.map(
+            [targets[number] for number in numbers],
+            turn,
+            is_over=context.is_over,
+            run_status=context.ending,
+        )
+        for number, outcome in zip(numbers, outcomes, strict=True):
+            known, found = entries[number], outcome.result
+            if outcome.reason is not None and known is None:
+                entries[number] = untried(targets[number], outcome.reason)
+                context.progress.target_skipped(targets[number].target, outcome.reason)
+            elif known is None or (found and len(found.evaluations) >= len(known.evaluations)):
+                entries[number] = found
+
+    if not takes_turns:
+        num_waiting = 0
+    all_of(posed)
+    num_waiting = 0
+    deferred = [number for number in posed if targets[number].target in again]
+    again.clear()
+    if deferred and not context.is_over():
+        all_of(deferred)
     if not context.ending.is_early:
         for number, planned in enumerate(targets):
             if planned.problem is None:

@@ -198,6 +198,24 @@ def test_a_budget_is_that_of_all_slots(tmp_path):
     assert not house.judged
 
 
+def test_slots_share_a_budget_so_that_no_target_takes_the_turn_of_another(tmp_path):
+    house = House(tmp_path, lambda *of: of[2] != "reference" and time.sleep(0.3))
+    report = house.report(config=ReviewConfig(budget_s=2.0))
+    tried = [len(entry.evaluations) for entry in report.entries[:-1]]
+    assert report.ended == "budget", "all would take 2.7 s"
+    assert min(tried) >= 1
+    assert set(house.judged.values()) == {1}
+
+
+def test_what_was_deferred_is_tried_after_all_others(tmp_path):
+    house = House(tmp_path, lambda *of: of[1:] == ("Block0", "fast") and time.sleep(0.5))
+    report = house.report(config=ReviewConfig(budget_s=1.4))
+    assert report.ended == "done"
+    assert [len(entry.evaluations) for entry in report.entries[:-1]] == [3] * len(NAMES)
+    assert set(house.judged.values()) == {1}
+    assert list(house.judged)[-2:] == [("Block0", "wrong"), ("Block0", "unsure")]
+
+
 def interrupting(*targets):
     """Ctrl-C once both of these are under way, whose judges end by it."""
     both = threading.Barrier(2)
