@@ -22,7 +22,8 @@ def compact(report: dict[str, Any], commit: str, command: str) -> dict[str, Any]
     """Return what the table is made of."""
     modules = []
     for entry in report["entries"]:
-        if not entry["evaluations"]:
+        is_late = (entry["skipped"] or "").startswith("not reached")
+        if not entry["evaluations"] and not is_late:
             continue
         tried = [row(one) for one in entry["evaluations"]]
         modules.append(
