@@ -158,7 +158,7 @@ class Batch:
         self.lines.append(f"{', '.join(listed)} = {lifted.code}")
 
     def forget(self, name: str, *, views_too: bool = True) -> None:
-        """Refuse to bind a name anew, or to write into it, where code for later reads it."""
+        """Refuse to bind a name again, or to write into it, where code for later reads it."""
         for one, known in self.lift.known.items():
             if one == name or (not views_too and not known.is_new and known.ragged is None):
                 continue
