@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from cudal1_ci.propose.recorded.rule import RecordedRule
+from cudal1_ci.propose.recorded.strategy import RULES
 from cudal1_ci.propose.rewrites.rewrite import Rewrite
 from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.propose.wrappers.table import WRAPPERS
@@ -15,8 +17,8 @@ HEAD = """\
 
 {count} rewrites of source, applied with the author's formatting and comments kept, and
 [wrappers](#wrappers). Each is a candidate like any other: nothing it says is believed until the
-verifier has passed it. Drawn from `cudal1_ci/propose/rewrites/table.py` and
-`cudal1_ci/propose/wrappers/table.py` by `experiments/playbook_table.py`.
+verifier has passed it. Drawn from the tables of rules in `cudal1_ci/propose/` by
+`experiments/playbook_table.py`.
 
 A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
 Patterns are matched over the values of locals, not over text, so they span statements and do not
@@ -33,6 +35,16 @@ covers the one here, the second is listed as not tried. The rewrites here stay: 
 compiled regions cannot be recorded, Python 3.10 has no columns of expressions, and a candidate
 for them is verified all the same.
 
+## Rules over recorded calls
+
+One call is recorded as operations with their places in the source, so a rule sees what ran: not how
+it is spelled, nor branches that were not taken, and through helpers and submodules. What the code
+does not guarantee is guarded in the written code, or nothing is proposed. `explain` and
+`scan --why` say which rule nearly matched, and which fact was missing.
+
+| rule | family | precondition | why it is faster |
+|---|---|---|---|
+{recorded}
 ## Kernels
 
 A Triton or CUDA kernel stays as it is, and is launched with other numbers (`launch_parameters`,
@@ -76,11 +88,11 @@ compiles, and so does the first call with other shapes.
 
 def page() -> str:
     """Return the text of docs/playbook.md."""
-    head = HEAD.format(count=len(REWRITES))
+    head = HEAD.format(count=len(REWRITES), recorded=rows(RULES))
     return head + rows(REWRITES) + WRAPPERS_HEAD + rows(WRAPPERS)
 
 
-def rows(rewrites: Sequence[Rewrite]) -> str:
+def rows(rewrites: Sequence[Rewrite | RecordedRule]) -> str:
     """Return a line of a table for each."""
     return "".join(
         f"| `{r.name}` | {r.family} | {cell(r.precondition)} | {cell(r.why)} |\n" for r in rewrites
