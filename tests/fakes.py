@@ -140,6 +140,10 @@ class FakeSession:
         names = [w.name for w in problem.workloads]
         return an_evaluation(candidate, status, speedup, names)
 
+    def record(self, problem: Problem, workload: Workload) -> str:
+        """Record nothing, and say why."""
+        return "nothing runs here"
+
     def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation:
         """Return the evaluation with a line that the sources in `breaking` break."""
         program = evaluation.candidate.program

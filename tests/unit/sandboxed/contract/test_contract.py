@@ -205,7 +205,7 @@ FAULTS = {
         "* factor",
         "* (factor if not self.training else 3.0)",
         "train mode and back",
-        "output in the other mode",
+        "output 0 in the other mode",
     ),
 }
 
