@@ -38,7 +38,7 @@ from recall import LAYOUTS, kind_of
 from cudal1_ci.cli.execution import session_of
 from cudal1_ci.cli.scan_options import plan_of
 from cudal1_ci.config import load_settings
-from cudal1_ci.optimize.strategies import default_strategies, not_covered, proposed_by
+from cudal1_ci.optimize.strategies import covering, default_strategies, proposed_by
 from cudal1_ci.optimize.understanding import understanding_of
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.records import Candidate, Problem, Target
@@ -117,7 +117,8 @@ def proposed(
     heard: list[Candidate] = []
     for strategy in default_strategies(load_settings(Path(problem.reference.root)).playbook, "cpu"):
         if not names or strategy.name in names:
-            heard += not_covered(proposed_by(strategy, problem, recording, (), MOST), heard)
+            found = proposed_by(strategy, problem, recording, (), MOST)
+            heard += [one for one in found if covering(one, heard) is None]
     return heard
 
 
