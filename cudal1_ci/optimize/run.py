@@ -11,11 +11,10 @@ one target is target.py's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from math import ceil
-from threading import Lock
 from typing import Literal
 
 from cudal1_ci.discover.plan import Plan, Planned
@@ -149,48 +148,40 @@ def side_by_side(
     """Return entries from several verifiers, a target each, with turns as `one_by_one` has them."""
     pool = context.pool
     assert pool is not None
-    posed = [number for number, planned in enumerate(targets) if planned.problem is not None]
     entries: list[Entry | None] = [None] * len(targets)
-    num_slots, counting = pool.backend.num_slots, Lock()
-    num_waiting = len(posed)
-    again: set[Target] = set()
 
-    def turn(planned: Planned, judge: Judge) -> Entry:
-        nonlocal num_waiting
-        own = context.with_judge(judge)
-        with counting:
-            own.turn_ends_s = end_of_turn(own, ceil(num_waiting / num_slots))
-            num_waiting -= 1
-        entry = look(planned, own)
-        if takes_turns and own.was_deferred:
-            again.add(planned.target)
-        elif not context.ending.is_early:
-            context.progress.target_ended(planned.target)
-        return entry
+    def look_at(numbers: Sequence[int], num_waiting: Iterator[int]) -> list[int]:
+        """Fill in entries; return the targets that need more time."""
+        deferred: set[Target] = set()
 
-    def all_of(numbers: Sequence[int]) -> None:
-        outcomes = pool.map(
-            [targets[number] for number in numbers],
-            turn,
-            is_over=context.is_over,
-            run_status=context.ending,
-        )
-        for number, outcome in zip(numbers, outcomes, strict=True):
+        def turn(planned: Planned, judge: Judge) -> Entry:
+            own = context.with_judge(judge)
+            share = ceil(next(num_waiting, 0) / pool.backend.num_slots)
+            own.turn_ends_s = end_of_turn(own, share)
+            entry = look(planned, own)
+            if own.was_deferred and own.turn_ends_s is not None:
+                deferred.add(planned.target)
+            elif not context.ending.is_early:
+                context.progress.target_ended(planned.target)
+            return entry
+
+        chosen = [targets[number] for number in numbers]
+        outcomes = pool.map(chosen, turn, is_over=context.is_over, run_status=context.ending)
+        for number, planned, outcome in zip(numbers, chosen, outcomes, strict=True):
             known, found = entries[number], outcome.result
-            if outcome.reason is not None and known is None:
-                entries[number] = untried(targets[number], outcome.reason)
-                context.progress.target_skipped(targets[number].target, outcome.reason)
-            elif known is None or (found and len(found.evaluations) >= len(known.evaluations)):
+            if known is None or (found and len(found.evaluations) >= len(known.evaluations)):
                 entries[number] = found
+            if outcome.reason is not None and known is None:
+                entries[number] = untried(planned, outcome.reason)
+                context.progress.target_skipped(planned.target, outcome.reason)
+            elif outcome.reason is not None:
+                context.fallen[planned.target] = outcome.reason
+        return [number for number in numbers if targets[number].target in deferred]
 
-    if not takes_turns:
-        num_waiting = 0
-    all_of(posed)
-    num_waiting = 0
-    deferred = [number for number in posed if targets[number].target in again]
-    again.clear()
+    posed = [number for number, planned in enumerate(targets) if planned.problem is not None]
+    deferred = look_at(posed, iter(range(len(posed), 0, -1) if takes_turns else ()))
     if deferred and not context.is_over():
-        all_of(deferred)
+        look_at(deferred, iter(()))
     if not context.ending.is_early:
         for number, planned in enumerate(targets):
             if planned.problem is None:

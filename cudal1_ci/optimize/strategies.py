@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cudal1_ci.propose import Noticed, RecordingStrategy, Strategy
+from cudal1_ci.propose import Noticed, NoticingStrategy, RecordingStrategy, Strategy
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded.strategy import RecordedRewrites, covered_by
@@ -48,7 +48,7 @@ def noticed_by(
 ) -> Noticed:
     """Return what strategies noticed in a recording. `path` is the file of a program that is a
     text."""
-    found = [s.noticed(problem, recording) for s in strategies if isinstance(s, RecordingStrategy)]
+    found = [s.noticed(problem, recording) for s in strategies if isinstance(s, NoticingStrategy)]
     return Noticed(
         near_misses=tuple(
             msgspec.structs.replace(miss, path=miss.path or path)

@@ -52,6 +52,11 @@ class RecordingStrategy(Strategy, Protocol):
         """
         ...
 
+
+@runtime_checkable
+class NoticingStrategy(RecordingStrategy, Protocol):
+    """Say what rules saw in a recorded call besides what they propose."""
+
     def noticed(self, problem: Problem, recording: Recording) -> Noticed:
         """Return what was nearly proposed from a recording, and what failed meanwhile."""
         ...

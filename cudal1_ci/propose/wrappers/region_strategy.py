@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cudal1_ci.propose import Noticed
 from cudal1_ci.propose.apply import described
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded.graph import graph_of
@@ -60,10 +59,6 @@ class CompiledRegions:
     ) -> list[Candidate]:
         """Return the reference with its best region compiled, and with all of them."""
         return [] if evaluations or not self.is_on else compiled(problem, recording)[:n]
-
-    def noticed(self, problem: Problem, recording: Recording) -> Noticed:  # noqa: ARG002
-        """Return nothing: a region that was not worth it is no near miss."""
-        return Noticed()
 
     def base(self, evaluations: Sequence[Evaluation]) -> Candidate | None:
         """Return the fastest rewritten program, unless its regions were tried."""

@@ -7,7 +7,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from cudal1_ci.propose import Noticed
 from cudal1_ci.propose.apply import apply, operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.rewrites.rewrite import Rewrite
@@ -96,10 +95,6 @@ class Wrappers:
         if len(recording.operations) <= MOST_TRACED:
             return found
         return [one for one in found if not may_take_minutes(one)]
-
-    def noticed(self, problem: Problem, recording: Recording) -> Noticed:  # noqa: ARG002
-        """Return nothing: a wrapper fits or does not."""
-        return Noticed()
 
     def of_the_reference(self, found: Found) -> Iterator[Operators]:
         """Yield wrappers of the reference by name: alone first, together if each passed."""

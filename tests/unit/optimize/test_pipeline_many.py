@@ -199,17 +199,21 @@ def test_a_budget_is_that_of_all_slots(tmp_path):
 
 
 def test_slots_share_a_budget_so_that_no_target_takes_the_turn_of_another(tmp_path):
-    house = House(tmp_path, lambda *of: of[2] != "reference" and time.sleep(0.3))
+    house = House(tmp_path, lambda *of: of[2] != "reference" and time.sleep(0.4))
     report = house.report(config=ReviewConfig(budget_s=2.0))
     tried = [len(entry.evaluations) for entry in report.entries[:-1]]
-    assert report.ended == "budget", "all would take 2.7 s"
-    assert min(tried) >= 1
+    assert report.ended == "budget", "all candidates of a target take 1.2 s"
+    assert min(tried) >= 1, "the last two would begin after 2.4 s"
     assert set(house.judged.values()) == {1}
 
 
 def test_what_was_deferred_is_tried_after_all_others(tmp_path):
-    house = House(tmp_path, lambda *of: of[1:] == ("Block0", "fast") and time.sleep(0.5))
-    report = house.report(config=ReviewConfig(budget_s=1.4))
+    def before(session, target, source):
+        if source != "reference":
+            time.sleep(1.1 if (target, source) == ("Block0", "fast") else 0.15)
+
+    house = House(tmp_path, before)
+    report = house.report(config=ReviewConfig(budget_s=3.0))
     assert report.ended == "done"
     assert [len(entry.evaluations) for entry in report.entries[:-1]] == [3] * len(NAMES)
     assert set(house.judged.values()) == {1}
