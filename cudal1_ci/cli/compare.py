@@ -89,7 +89,7 @@ KEYS = {
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "regression", "contract", "inconclusive"]),
-    help="Exit 1 for a regression that nobody agreed to; `contract`: also for another use that "
+    help="Exit 1 for a regression that was not acknowledged; `contract`: also for another use that "
     "worked in the base and does not in the head; `inconclusive`: or 3 when a verdict is [default: "
     "never].",
 )

@@ -465,17 +465,24 @@ def the_join(node: cst.CSTNode, name: str) -> cst.Call | None:
     return found[0] if len(found) == len(names) == 1 else None
 
 
+def kind_and_dimension(function: str, join: cst.Call) -> tuple[str, int]:
+    """Return whether a list of tensors is stacked (`stack`) or concatenated (`cat`), and where."""
+    kind = {"torch.stack": "stack", "torch.cat": "cat", "torch.concat": "cat"}.get(function)
+    if kind is None or len(join.args) > 2:
+        raise Refused
+    if len(join.args) < 2:
+        return kind, 0
+    keyword = join.args[1].keyword
+    if keyword is not None and keyword.value != "dim":
+        raise Refused
+    return kind, integer(join.args[1].value)
+
+
 def joined(function: str, join: cst.Call, lifted: Lifted) -> str:
     """Return what joins the turns as `torch.stack` or `torch.cat` did."""
-    kind = {"torch.stack": "stack", "torch.cat": "cat", "torch.concat": "cat"}.get(function)
-    if kind is None or lifted.turns is None or len(join.args) > 2 or not lifted.is_new:
+    if lifted.turns is None or not lifted.is_new:
         raise Refused
-    dim = 0
-    if len(join.args) == 2:
-        keyword = join.args[1].keyword
-        if keyword is not None and keyword.value != "dim":
-            raise Refused
-        dim = integer(join.args[1].value)
+    kind, dim = kind_and_dimension(function, join)
     if dim < 0:
         dim += lifted.rank + (kind == "stack")
     if kind == "cat" and lifted.is_kept and lifted.turns == dim:

@@ -15,6 +15,7 @@ import libcst as cst
 from cudal1_ci.propose.recorded.batch import (
     append_of,
     is_empty_list,
+    kind_and_dimension,
     names_anywhere,
     reads_of,
     shown_loop,
@@ -255,15 +256,7 @@ class Scan:
         if join is None or reads_of(self.loop.function, name) != 2:
             raise Refused
         function = self.loop.code(join.func)
-        kind = {"torch.stack": "stack", "torch.cat": "cat", "torch.concat": "cat"}.get(function)
-        if kind is None or len(join.args) > 2:
-            raise Refused
-        dim = 0
-        if len(join.args) == 2:
-            keyword = join.args[1].keyword
-            if keyword is not None and keyword.value != "dim":
-                raise Refused
-            dim = integer(join.args[1].value)
+        kind, dim = kind_and_dimension(function, join)
         dim %= len(made.dims) + (kind == "stack")
         if kind == "cat" and made.dims[dim] is not None:
             raise Refused

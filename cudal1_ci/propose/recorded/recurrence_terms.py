@@ -37,6 +37,10 @@ from cudal1_ci.propose.recorded.recurrence_axes import (
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
+Given = list[tuple[cst.BaseExpression, Argument]]
+"""Arguments by position: the expression of each, and what was recorded."""
+Named = dict[str, tuple[cst.BaseExpression, Argument]]
+"""Arguments by keyword."""
 NAN = "propagate_nan=tl.PropagateNan.ALL"
 TEMPLATES = {
     "add": "({0} + {1})",
@@ -302,12 +306,7 @@ class Terms:
         code = TEMPLATES[name].format(*(one.code for one in tiles))
         return self.result(operation, code, broadcast([one.dims for one in tiles]))
 
-    def called(
-        self,
-        operation: Operation,
-        given: list[tuple[cst.BaseExpression, Argument]],
-        named: dict[str, tuple[cst.BaseExpression, Argument]],
-    ) -> Tile:
+    def called(self, operation: Operation, given: Given, named: Named) -> Tile:
         """Return the code of a call."""
         name = operation.name
         name = {"max": "maximum", "min": "minimum"}.get(name, name) if len(given) == 2 else name
@@ -342,7 +341,7 @@ class Terms:
             raise Refused
         return self.elementwise(operation, name, [self.tile(*one) for one in given])
 
-    def cast(self, operation: Operation, given: list[tuple[cst.BaseExpression, Argument]]) -> Tile:
+    def cast(self, operation: Operation, given: Given) -> Tile:
         x = self.tile(*given[0])
         made = self.result(operation, x.code, x.dims)
         if made.dtype != "float32" or len(given) > 2:
@@ -365,12 +364,7 @@ class Terms:
             raise Refused
         return self.result(operation, code, broadcast([x.dims, y.dims]))
 
-    def clamp(
-        self,
-        operation: Operation,
-        given: list[tuple[cst.BaseExpression, Argument]],
-        named: dict[str, tuple[cst.BaseExpression, Argument]],
-    ) -> Tile:
+    def clamp(self, operation: Operation, given: Given, named: Named) -> Tile:
         x = self.tile(*given[0])
         code, dims = x.code, [x.dims]
         limits = dict(zip(("min", "max"), given[1:], strict=False)) | named
@@ -391,12 +385,7 @@ class Terms:
             self.reduction.add(one)
         return f"sum_over({code})" if axes else code
 
-    def summed(
-        self,
-        operation: Operation,
-        given: list[tuple[cst.BaseExpression, Argument]],
-        named: dict[str, tuple[cst.BaseExpression, Argument]],
-    ) -> Tile:
+    def summed(self, operation: Operation, given: Given, named: Named) -> Tile:
         x = self.tile(*given[0])
         if named.keys() - {"dim", "keepdim"} or x.dtype != "float32":
             raise Refused
@@ -421,12 +410,7 @@ class Terms:
             raise Refused
         return tuple(one % len(x.dims) for one in given)
 
-    def einsum(
-        self,
-        operation: Operation,
-        given: list[tuple[cst.BaseExpression, Argument]],
-        named: dict[str, tuple[cst.BaseExpression, Argument]],
-    ) -> Tile:
+    def einsum(self, operation: Operation, given: Given, named: Named) -> Tile:
         equation = literal(given[0][1])
         if not isinstance(equation, str) or named or "->" not in equation or "." in equation:
             raise Refused
@@ -445,12 +429,7 @@ class Terms:
         code = self.total(f"({code})", [one for one in over if one is not None])
         return self.result(operation, code, tuple(joined[letter] for letter in result))
 
-    def matmul(
-        self,
-        operation: Operation,
-        given: list[tuple[cst.BaseExpression, Argument]],
-        named: dict[str, tuple[cst.BaseExpression, Argument]],
-    ) -> Tile:
+    def matmul(self, operation: Operation, given: Given, named: Named) -> Tile:
         if named or len(given) != 2:
             raise Refused
         return self.product(operation, [self.tile(*one) for one in given])
@@ -475,7 +454,7 @@ class Terms:
         self,
         operation: Operation,
         name: str,
-        given: list[tuple[cst.BaseExpression, Argument]],
+        given: Given,
     ) -> Tile | None:
         """Return a view; None for another operation."""
         if name == "select":
@@ -527,9 +506,7 @@ class Terms:
             raise Refused
         return self.result(operation, x.code, tuple(dims))
 
-    def selected(
-        self, operation: Operation, given: list[tuple[cst.BaseExpression, Argument]]
-    ) -> Tile:
+    def selected(self, operation: Operation, given: Given) -> Tile:
         """Return `x.select(1, t)`."""
         if len(given) != 3:
             raise Refused

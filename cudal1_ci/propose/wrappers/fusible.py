@@ -94,6 +94,7 @@ CALL_US = {"cpu": 3.0, "cuda": 5.0}
 COMPILED_CALL_US = {"cpu": 10.0, "cuda": 15.0}
 """What a call of a compiled function takes, which checks its guards."""
 BYTES_PER_US = {"cpu": 1e4, "cuda": 2e6}
+"""Bandwidth of memory. These figures are rough: they rank regions, and the verifier measures."""
 
 
 class Fusible:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.recorded.lifted import Swap
 from cudal1_ci.propose.recorded.purity import definition_of
 from cudal1_ci.propose.recorded.rule import Call, Change
 from cudal1_ci.propose.recorded.source import File
@@ -379,20 +380,6 @@ class Writer:
                 function = definition_of(self.file, frames[one.child])
                 return None if function is None else function.name.value
         return None
-
-
-class Swap(cst.CSTTransformer):
-    """Replace expressions by names."""
-
-    def __init__(self, new: dict[cst.CSTNode, str]):
-        self.new = new
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return node not in self.new
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
-        name = self.new.get(original_node)
-        return updated_node if name is None else cst.Name(name)
 
 
 def without_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:

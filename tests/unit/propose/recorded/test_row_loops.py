@@ -236,7 +236,7 @@ UNEVEN = {
     "a part": "other = x[: self.k]",
     "unpacked rows": "other, _, _, _ = torch.exp(x)",
     "bound in a branch": "other = torch.exp(x)\nif self.k > 5:\n    other = other[1:]",
-    "bound anew": "other = torch.exp(x)\nx = x[:3]",
+    "bound again": "other = torch.exp(x)\nx = x[:3]",
     "of a size that changes": "n = x.size(0)\nother = torch.ones(n, 9)\nn = 3\n"
     "x = torch.ones(n, 9)",
     "of a size that may be given": "n = lengths\nif self.k < 5:\n    n = x.size(0)\n"
