@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,17 @@ def test_every_script_that_can_be_run_is_named_once():
     ]
     named = re.findall(r"\[\w+\.py\]\((\w+\.py)\)", CATALOGUE)
     assert sorted(named) == sorted(runnable)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_every_script_finds_what_it_imports_of_the_package(path):
+    """Scripts are run by hand, so a name that moved would go unnoticed."""
+    for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("cudal1_ci"):
+            module = importlib.import_module(one.module)
+            missing = [name.name for name in one.names if not hasattr(module, name.name)]
+            missing = [name for name in missing if find_spec(f"{one.module}.{name}") is None]
+            assert not missing, f"{one.module} has no {missing}"
 
 
 def test_make_bench_runs_those_that_are_marked():
