@@ -299,7 +299,7 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
     found = summary(own, document["kernelbench"], document.get("kept"))
     theirs_name = (document["kernelbench"] or {}).get("what", "KernelBench")
     device = document["ours"]["device"]["name"]
-    sides = [(f"this judge ({own['mode']})", found["ours"])]
+    sides = [(f"this verifier ({own['mode']})", found["ours"])]
     if "kernelbench" in found:
         sides.append((theirs_name, found["kernelbench"]))
     if "kept" in found:
@@ -324,7 +324,7 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
     if "times_as_many_as_kept" in found:
         lines += ["", f"{found['times_as_many_as_kept']} times as many as in a kept process."]
     lines += ["", "Where the time goes, in seconds for all candidates of a kind:", ""]
-    lines += phases_table("this judge", found["where_our_time_goes_s"])
+    lines += phases_table("this verifier", found["where_our_time_goes_s"])
     if "where_its_time_goes_s" in found:
         lines += ["", *phases_table(theirs_name, found["where_its_time_goes_s"])]
     if "kept" in found:
@@ -334,7 +334,7 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
         lines += [
             "",
             f"A PyTorch-level candidate that passed, its reference known: "
-            f"{statistics.median(verdicts):.1f} s in the median, {max(verdicts):.1f} s at the most "
+            f"{statistics.median(verdicts):.1f} s in the median, {max(verdicts):.1f} s at most "
             f"(of {len(verdicts)}).",
         ]
     return "\n".join(lines) + "\n"
