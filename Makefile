@@ -55,6 +55,7 @@ lint: venv ## Formatting, lint, types, layers and language
 	$(PY) .ci/words
 	$(PY) .ci/architecture --check
 	$(PY) .ci/rules --check
+	$(PY) .ci/reference --check
 
 check: lint test ## All that CI checks: lint, then test
 
@@ -71,6 +72,9 @@ bench: venv ## Run the experiments that need nothing but a CPU, in hours; BENCH=
 figures: venv ## Write the figures of the pages from their extracts
 	$(PY) experiments/extracts.py
 	$(PY) experiments/playbook_table.py
+	$(PY) experiments/exploit_table.py
+	$(PY) experiments/demo_picture.py
+	$(PY) .ci/reference
 
 SMOKE := CUDAL1_CI_TRIAL_MEASURE=2s CUDAL1_CI_TRIAL_LAUNCH=0.5s CUDAL1_CI_TRIAL_BATCH_US=1500
 

@@ -240,8 +240,8 @@ def spent(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
     """Return seconds of our side by kind of candidate and of request.
 
     `check` learns a reference. `examine` loads a candidate, compiles it where that was not done
-    ahead, and compares its answers. `launch` times it. `beside` is the rest: waiting for builds or
-    for a device that is in use, and the host's own work.
+    ahead, and compares its answers. `launch` times it. `beside`, shown as parallel, is the rest:
+    waiting for builds or for a device that is in use, and the host's own work.
     """
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -344,7 +344,8 @@ def phases_table(title: str, phases: dict[str, Any]) -> list[str]:
     """Render rows of kinds and columns of phases."""
     by_kind = {kind: phases[kind] for kind in KINDS if kind in phases}
     names = sorted({name for one in by_kind.values() for name in one})
-    lines = [f"| {title} | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
+    shown = " | ".join("parallel" if one == "beside" else one for one in names)
+    lines = [f"| {title} | {shown} |", "|---" * (1 + len(names)) + "|"]
     for kind, one in by_kind.items():
         lines.append(f"| {kind} | " + " | ".join(f"{one.get(n, 0):.1f}" for n in names) + " |")
     return lines

@@ -182,3 +182,13 @@ def test_the_readme_shows_what_the_demo_printed():
     for line in shown:
         if line.strip() not in ("", "..."):
             assert any(one.startswith(line.rstrip()) for one in printed), line
+
+
+def test_the_picture_of_the_terminal_shows_what_the_demo_printed(experiment_module):
+    script = experiment_module("demo_picture")
+    printed = script.PRINTED.read_text("utf-8")
+    assert script.PICTURE.read_text("utf-8") == script.picture(printed)
+    shown = script.shown(printed)
+    assert shown[0] in printed.replace("\n", " ")
+    assert len(shown) > 10
+    assert all(line in printed for line in shown[2:])
