@@ -89,7 +89,7 @@ DOCS := build/docs-venv
 
 docs: ## Build the site of the documentation: build/site/index.html
 	@.ci/venv $(DOCS) $$($$(.ci/venv --python) .ci/group docs)
-	$(DOCS)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 wheel: venv ## Build the wheel and the source distribution and check them
 	rm -rf dist

@@ -2,8 +2,8 @@
 
     python experiments/results_counts.py assets/results/report-card-h100.json.gz
 
-By what gains are made, what stays at 1.00x, how long timed batches were and how far they deviate, and
-what became of the published kernels and of each rewrite alone.
+By what gains are made, what stays at 1.00x, how long timed batches were and how far they deviate,
+and what became of the published kernels and of each rewrite alone.
 """
 
 from __future__ import annotations
@@ -127,9 +127,7 @@ def cut(tasks: Sequence[TaskDocument]) -> str:
             usual_us = statistics.median(times_us)
             number += len(times_us)
             num_cut += sum(us < CUT * usual_us for us in times_us)
-    return (
-        f"repetitions with a reference below {CUT} times its usual time: {num_cut} of {number}"
-    )
+    return f"repetitions with a reference below {CUT} times its usual time: {num_cut} of {number}"
 
 
 def luck(tasks: Sequence[TaskDocument], spread: float) -> float:

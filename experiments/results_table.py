@@ -66,8 +66,9 @@ def incomplete(tasks: Sequence[TaskDocument]) -> str:
     reached = Counter(t.level or "without a level" for t in tasks if t.standing != "missing")
     by_level = ", ".join(f"{level} {reached[level]} of {totals[level]}" for level in sorted(totals))
     which = f": {', '.join(names)}" if len(names) <= MOST_NAMED else ""
+    are = "is" if len(names) == 1 else "are"
     return (
-        f"**Incomplete: {count_text(len(names), 'task')} of {len(tasks)} {'is' if len(names) == 1 else 'are'} missing, because at "
+        f"**Incomplete: {count_text(len(names), 'task')} of {len(tasks)} {are} missing, because at "
         f"least one column did not finish{which}.** Finished: {by_level}."
     )
 
@@ -145,7 +146,8 @@ def out_of_it(run: RunDocument, machine: str) -> str:
     if not told:
         return ""
     total = sum(map(len, found.values()))
-    return f"Excluded from every column, {total} of {count_text(len(tasks), 'task')}: {'; '.join(told)}."
+    head = f"Excluded from every column, {total} of {count_text(len(tasks), 'task')}"
+    return f"{head}: {'; '.join(told)}."
 
 
 def costs(run: RunDocument, machine: str) -> str:
@@ -158,9 +160,7 @@ def costs(run: RunDocument, machine: str) -> str:
         + (cost_text(row) or f"no gain, {duration_text(row.judged_s)} of the judge")
         for row in rows
     ]
-    return "\n".join(
-        ["**Cost of a gain**, failed attempts included:", "", *lines]
-    )
+    return "\n".join(["**Cost of a gain**, failed attempts included:", "", *lines])
 
 
 def rows_of(run: RunDocument, machine: str, way: Policy) -> list[RowDocument]:

@@ -12,9 +12,7 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text("utf-8")
 FILES = re.findall(r'^```python title="([^"]+)"\n(.*?)^```', PAGE, re.MULTILINE | re.DOTALL)
-STEPS = re.findall(
-    r"^```console\n(.*?)^```(.*?)(?=^```console|\Z)", PAGE, re.MULTILINE | re.DOTALL
-)
+STEPS = re.findall(r"^```console\n(.*?)^```(.*?)(?=^```console|\Z)", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_every_step_has_a_command_and_every_file_a_name():

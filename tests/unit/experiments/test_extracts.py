@@ -40,7 +40,8 @@ def test_the_pages_with_blocks_are_those_of_the_test_of_links(extracts):
 def test_pages_and_drawings_are_what_the_extracts_make(extracts):
     made = extracts.files(extracts.pages())
     assert {path for path in made if path.endswith(".svg")} == {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "lab" / "images").glob("*.svg")
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "docs" / "lab" / "images").glob("*.svg")
     }
     stale = [path for path, text in made.items() if text != (ROOT / path).read_text("utf-8")]
     assert stale == [], "run `python experiments/extracts.py`"
