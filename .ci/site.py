@@ -1,7 +1,7 @@
 """Lead links of the site that leave docs/ to the repository: mkdocs.yml names this file.
 
-In the repository a page links to code by a relative path (`../cudal1_ci/stats/sequential.py`),
-which works on GitHub and in a checkout. The site has no such files, so the hook replaces these links.
+In the repository a page links to code by a relative path (`../cudal1_ci/errors.py`), which works on
+GitHub and in a checkout. The site has no such files, so the hook replaces these links.
 """
 
 from __future__ import annotations

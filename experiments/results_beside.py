@@ -67,7 +67,8 @@ def beside_reference(tasks: Sequence[TaskDocument]) -> str:
     winners = Counter(worth(task, BEST).solver for task in above)
     by = ", ".join(f"`{name}` {count}" for name, count in winners.most_common())
     return (
-        f"**Against the reference**: of {count_text(len(tasks), 'task')} the best of our columns is "
+        "**Against the reference**: of "
+        f"{count_text(len(tasks), 'task')} the best of our columns is "
         f"above {ABOVE}x on {len(above)}{f' ({by})' if by else ''} and at 1.00x on "
         f"{len(level)}. "
         f"On {len(failed)} we had no right candidate, which counts 1.00x too."
