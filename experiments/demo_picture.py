@@ -17,7 +17,7 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parents[1]
 PRINTED = ROOT / "experiments" / "results" / "demo.txt"
 PICTURE = ROOT / "docs" / "images" / "terminal" / "demo.svg"
-COMMAND = "cudal1-ci scan examples/slowformer --html report.html"
+COMMAND = "cudal1-ci scan examples/slowformer --no-compile --html report.html"
 FACES = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 SPEEDUP = re.compile(r"\d[\d.]*x \[[^\]]*\]")
 
@@ -33,7 +33,7 @@ def shown(printed: str) -> list[str]:
 
 def picture(printed: str) -> str:
     """Return the picture as SVG; it loads no fonts."""
-    console = Console(record=True, width=112, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), COMMAND))
     for line in shown(printed):
         text = Text(line.rstrip(), no_wrap=True, overflow="crop")
