@@ -107,3 +107,23 @@ def test_pages_that_are_written_from_code_are_current():
         command = [sys.executable, ROOT / script, "--check"]
         done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_lists_are_lists_on_the_site_too(path):
+    """Python-Markdown needs an empty line before a list, and four spaces before what is in one."""
+    text = re.sub(
+        r"^ *```.*?^ *```",
+        lambda block: "\n" * block.group().count("\n"),
+        path.read_text("utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    is_list, before = False, ""
+    for line in text.splitlines():
+        item = re.match(r"( *)(?:[-*]|\d+\.) ", line)
+        if item:
+            assert len(item.group(1)) % 4 == 0, line
+            assert is_list or not before.strip(), line
+        if line.strip():
+            is_list = bool(item) or (is_list and line.startswith(" "))
+        before = line
