@@ -323,12 +323,6 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
         lines += ["", f"{found['times_as_many_an_hour']} times as many an hour."]
     if "times_as_many_as_kept" in found:
         lines += ["", f"{found['times_as_many_as_kept']} times as many as in a kept process."]
-    lines += ["", "Where the time goes, in seconds for all candidates of a kind:", ""]
-    lines += phases_table("this verifier", found["where_our_time_goes_s"])
-    if "where_its_time_goes_s" in found:
-        lines += ["", *phases_table(theirs_name, found["where_its_time_goes_s"])]
-    if "kept" in found:
-        lines += ["", *phases_table("a kept process", found["where_kept_time_goes_s"])]
     verdicts = [one["seconds"] for one in found["pytorch_verdict_s"] if one["status"] == "passed"]
     if verdicts:
         lines += [
@@ -338,17 +332,6 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
             f"(of {len(verdicts)}).",
         ]
     return "\n".join(lines) + "\n"
-
-
-def phases_table(title: str, phases: dict[str, Any]) -> list[str]:
-    """Render rows of kinds and columns of phases."""
-    by_kind = {kind: phases[kind] for kind in KINDS if kind in phases}
-    names = sorted({name for one in by_kind.values() for name in one})
-    shown = " | ".join("parallel" if one == "beside" else one for one in names)
-    lines = [f"| {title} | {shown} |", "|---" * (1 + len(names)) + "|"]
-    for kind, one in by_kind.items():
-        lines.append(f"| {kind} | " + " | ".join(f"{one.get(n, 0):.1f}" for n in names) + " |")
-    return lines
 
 
 def main() -> None:

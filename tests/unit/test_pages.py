@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cudal1_ci import assets
+from cudal1_ci import assets, errors
+from cudal1_ci.cli import group
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -127,3 +128,15 @@ def test_lists_are_lists_on_the_site_too(path):
         if line.strip():
             is_list = bool(item) or (is_list and line.startswith(" "))
         before = line
+
+
+def test_the_page_of_exit_codes_has_every_code():
+    page = (ROOT / "docs" / "exit-codes.md").read_text("utf-8")
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    own = {value for name, value in vars(group).items() if name.startswith("EXIT_")}
+    failures = {
+        one.exit_code
+        for one in vars(errors).values()
+        if isinstance(one, type) and issubclass(one, errors.CudaL1Error)
+    }
+    assert listed == own | failures

@@ -193,3 +193,9 @@ def test_the_picture_of_the_terminal_shows_what_the_demo_printed(experiment_modu
     assert shown[0] in printed.replace("\n", " ")
     assert len(shown) > 10
     assert all(line in printed for line in shown[2:])
+
+
+def test_the_page_of_the_attacks_is_written_from_the_attacks(experiment_module):
+    written = (ROOT / "docs" / "lab" / "attacks.md").read_text("utf-8")
+    made = experiment_module("exploit_table").page()
+    assert written == made, "run `python experiments/exploit_table.py`"
