@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,10 @@ MAX_FILE_BYTES = 2_000_000
 # https://host/owner/name.git and user@host:owner/name; not the path of a local clone.
 _REMOTE = re.compile(
     r"(?:(?!file:)\w+://.*/|[\w.-]+@[^/:]+:(?:.*/)?)(?P<name>[^/:]+/[^/]+?)(?:\.git)?/?"
+)
+_WEB = re.compile(
+    r"(?:https?://(?:[^/@]*@)?|ssh://[\w.-]+@|[\w.-]+@)(?P<host>[\w.-]+\.[A-Za-z]+)[:/]"
+    r"(?P<name>[\w.-]+/[\w.-]+?)(?:\.git)?/?"
 )
 
 
@@ -117,17 +122,44 @@ def head_sha(root: Path) -> str | None:
 
 
 def repository_name(root: Path) -> str:
-    """Return `owner/name` of the remote `origin`, else the name of the repository's folder."""
+    """Return `owner/name` of the remote `origin`, else the name of the project in `pyproject.toml`,
+    else that of the repository's folder.
+    """
     try:
         name = name_of_remote(run_git(root, "config", "--get", "remote.origin.url").strip())
         if name is not None:
             return name
     except DiscoveryError:
-        pass  # no such remote, or no repository: use the folder's name
+        pass  # no such remote, or no repository
     try:
-        return Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n")).name
+        top = Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
     except DiscoveryError:
-        return root.resolve().name
+        top = root.resolve()
+    return _project_name(root) or _project_name(top) or top.name
+
+
+def _project_name(folder: Path) -> str | None:
+    """Return `project.name`; None where the file is missing or has no such text."""
+    try:
+        found = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        name = found["project"]["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return name.strip() if isinstance(name, str) and name.strip() else None
+
+
+def web_address(root: Path, repository: str) -> str | None:
+    """Return where a repository's files can be looked at: `https://github.com/owner/name`. None
+    where the remote `origin` is another repository or has no such address.
+    """
+    try:
+        url = run_git(root, "config", "--get", "remote.origin.url").strip()
+    except DiscoveryError:
+        return None
+    match = _WEB.fullmatch(url)
+    if match is None or match["name"] != repository:
+        return None
+    return f"https://{match['host']}/{repository}"
 
 
 def name_of_remote(url: str) -> str | None:

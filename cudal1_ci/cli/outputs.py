@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from cudal1_ci.cli.web_address import web_address
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.records import Evaluation, Explanation, Listing, Report
@@ -132,7 +133,7 @@ def write_document(
         elif path is not None:
             file = Path(path)
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(render(shown, name), encoding="utf-8")
+            file.write_text(_rendered(shown, name), encoding="utf-8")
     if on_stdout == "text" and sys.stdout.isatty():
         console = Console()
         if isinstance(shown, Listing):
@@ -144,7 +145,13 @@ def write_document(
     elif template is not None and on_stdout == "comment" and isinstance(shown, Report):
         click.echo(comment(shown, About(), template=template), nl=False)
     else:
-        click.echo(render(shown, on_stdout), nl=False)
+        click.echo(_rendered(shown, on_stdout), nl=False)
+
+
+def _rendered(shown: Report | Listing, output_format: str) -> str:
+    """Render a document; the page has links to the files of its commit."""
+    address = web_address(shown.repository) if output_format == "html" else None
+    return render(shown, output_format, address)
 
 
 def best_patches(shown: Report) -> dict[str, str]:

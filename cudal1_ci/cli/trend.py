@@ -5,14 +5,13 @@ Here git is asked which commits a checkout has, in which order. The room `trend`
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import click
 
+from cudal1_ci.cli.web_address import web_address
 from cudal1_ci.errors import ConfigError, ReportError
 from cudal1_ci.git import repository_top, run_git
 from cudal1_ci.records import Report
@@ -25,7 +24,6 @@ from cudal1_ci.trend.series import Commit, commits_of
 from cudal1_ci.trend.view import View, view
 
 FORMATS = ("text", "html", "json")
-ADDRESS = re.compile(r"https?://[\w.-]+(?::\d+)?(?:/[\w.~-]+)+/?")
 
 
 def append(documents: Sequence[Report], file: Path, folder: Path | None) -> None:
@@ -44,7 +42,10 @@ def show(source: Path, folder: Path | None, flags: dict[str, str | None]) -> Non
     if stdout_format not in FORMATS or any(flags[f"{name}_path"] for name in ("md", "sarif")):
         raise ConfigError(f"--history is written as {', '.join(FORMATS)}: add --html FILE")
     shown = view_of(source, folder)
-    texts = {"html": render_page(shown, address()), "json": render_benchmarks(shown)}
+    texts = {
+        "html": render_page(shown, web_address(shown.repository)),
+        "json": render_benchmarks(shown),
+    }
     for name, text in texts.items():
         path = flags[f"{name}_path"]
         if path == "-":
@@ -83,10 +84,3 @@ def commits_in(folder: Path | None) -> tuple[Commit, ...]:
     )
     pairs = (line.split(" ", 1) for line in listed.splitlines())
     return tuple(Commit(sha=sha, date=datetime.fromisoformat(date)) for sha, date in pairs)
-
-
-def address() -> str | None:
-    """Return where commits can be looked at, as Actions says of the repository."""
-    server, name = os.environ.get("GITHUB_SERVER_URL"), os.environ.get("GITHUB_REPOSITORY")
-    url = f"{server}/{name}"
-    return url if server and name and ADDRESS.fullmatch(url) else None

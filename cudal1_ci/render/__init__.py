@@ -27,8 +27,9 @@ LISTING_FORMATS = ("text", "md", "json")
 __all__ = ["FORMATS", "render", "render_json"]
 
 
-def render(document: Report | Listing, output_format: str) -> str:
-    """Render a report or a listing in one of FORMATS, ending in a newline.
+def render(document: Report | Listing, output_format: str, address: str | None = None) -> str:
+    """Render a report or a listing in one of FORMATS, ending in a newline. `address` is that of the
+    repository, `https://github.com/o/r`, for links of the page.
 
     Raises:
         ReportError: There is no such format, or it cannot hold a listing.
@@ -43,7 +44,7 @@ def render(document: Report | Listing, output_format: str) -> str:
         case "md", _:
             return render_markdown(document)
         case "html", Report():
-            return render_html(document)
+            return render_html(document, address)
         case "sarif", Report():
             return render_sarif(document)
         case "comment", Report():

@@ -1,9 +1,9 @@
 """Sort what a report says into the order in which a person wants to know it.
 
 What a change did to the speed comes first, where a comparison was made (changes.py). Then come
-proposals, best first; then degenerate references, apart from the speedups that count. Then come
-targets that were verified without gain, and last what was skipped, by reason. Text, Markdown and
-HTML all show this digest; they differ in words and colors only.
+proposals, the largest saving of time first; then degenerate references, apart from the speedups
+that count. Then come targets that were verified without gain, and last what was skipped, by
+reason. Text, Markdown and HTML all show this digest; they differ in words and colors only.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from cudal1_ci.records import (
     content_hash,
 )
 from cudal1_ci.render.changes import Changes, changes, counts_text, is_only_compared
+from cudal1_ci.render.saving import Saved, rank, saved_by
 from cudal1_ci.render.wording import count_text, devices_text, duration_text, reason_text
 
 SUSPECTED = "opinion.hack"
@@ -43,6 +44,11 @@ class Proposal:
         """Return the id by which the patch is requested; None where there is no patch."""
         patch = self.evaluation.candidate.patch
         return None if patch is None else content_hash(patch)
+
+    @property
+    def saved(self) -> Saved | None:
+        """Return what it saves at least; None where that is nothing."""
+        return saved_by(self.entry, self.evaluation)
 
     def workload(self, measurement: Measurement) -> Workload | None:
         """Return the workload of a measurement."""
@@ -105,7 +111,7 @@ def digest(document: Report) -> Digest:
             skipped.append(entry)
         elif not is_only_compared(entry):
             unimproved.append(entry)
-    proposed.sort(key=lambda pair: -worth(pair[1]))
+    proposed.sort(key=lambda pair: (*rank(saved_by(*pair)), -worth(pair[1])))
     return Digest(
         changes=changes(document),
         is_search=is_search(document),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -36,6 +37,7 @@ from cudal1_ci.render.model_use import (
 )
 from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_uses
 from cudal1_ci.render.plots import bar, paired_times, ratio_axis
+from cudal1_ci.render.profile import profile_of
 from cudal1_ci.render.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
@@ -46,8 +48,8 @@ MAX_OPEN_DIFFS = 25
 """Diffs that are unfolded at first; with more of them the page is for searching."""
 
 
-def render_html(document: Report) -> str:
-    """Render the whole page."""
+def render_html(document: Report, address: str | None = None) -> str:
+    """Render the whole page. `address` is that of the repository, `https://github.com/o/r`."""
     found = digest(document)
     script = asset("report.js")
     bars = _measurements(found)[:MAX_BARS]
@@ -59,6 +61,8 @@ def render_html(document: Report) -> str:
             digest=found,
             other_uses=other_uses(found.changes),
             other_uses_words=EXPLANATION,
+            source=partial(source, document, address),
+            commit_url=_commit_url(document.head_sha, address),
             headline=headline(found.changes, len(found.proposals), found.is_search),
             nothing=nothing_text(document),
             whys=[one for one in document.entries if one.near_misses or one.not_tried],
@@ -78,6 +82,19 @@ def render_html(document: Report) -> str:
             kind_words=KIND_WORDS,
         )
     )
+
+
+def source(document: Report, address: str | None, path: str, first: int, last: int) -> str | None:
+    """Return where lines of a file can be looked at; None where that is not known."""
+    if address is None or document.head_sha is None:
+        return None
+    folder = "" if document.folder == "." else f"{document.folder.strip('/')}/"
+    lines = f"L{first}" if first == last else f"L{first}-L{last}"
+    return f"{address}/blob/{document.head_sha}/{quote(folder + path)}#{lines}"
+
+
+def _commit_url(sha: str | None, address: str | None) -> str | None:
+    return None if sha is None or address is None else f"{address}/commit/{sha}"
 
 
 def _measurements(found: Digest) -> list[Measurement]:
@@ -106,6 +123,7 @@ def _environment() -> Environment:
         **OTHER_USES_FILTERS,
         attempts=attempts_text,
         diff=diff_html,
+        profile=profile_of,
         prose=prose,
         inline=inline,
     )

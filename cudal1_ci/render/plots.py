@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from cudal1_ci.records import Measurement, Repetition
-from cudal1_ci.render.wording import direction, speedup_text, time_text
+from cudal1_ci.render.wording import direction, percent_text, speedup_text, time_text
 
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 68, 12, 12, 26
@@ -22,6 +22,11 @@ LEFT, RIGHT, TOP, BOTTOM = 68, 12, 12, 26
 NUM_GRID_LINES = 4
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000)
 MAX_TICKS = 6
+MOST_SPREAD = 1.0
+"""Noise that an axis makes room for; more is cut at its end."""
+SERIES = ("reference", "candidate")
+FAR = 2.5
+"""Times the median beyond which a time is an outlier of a drawing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +51,10 @@ class RatioAxis:
 
 
 def ratio_axis(measurements: Sequence[Measurement]) -> RatioAxis:
-    """Return the axis that holds 1x and every interval, with a small margin."""
-    lows = [m.speedup_low for m in measurements if m.speedup_low is not None]
-    highs = [m.speedup_high for m in measurements if m.speedup_high is not None]
+    """Return the axis that holds every interval and the noise around 1x, with a small margin."""
+    noise = [1 + min(m.control_spread or 0.0, MOST_SPREAD) for m in measurements]
+    lows = [1 / x for x in noise] + [m.speedup_low for m in measurements if m.speedup_low]
+    highs = noise + [m.speedup_high for m in measurements if m.speedup_high]
     lowest, highest = min(lows, default=1.0), max(highs, default=1.0)
     return RatioAxis(
         low=1.0 if lowest >= 1 else lowest / 1.05,
@@ -57,8 +63,8 @@ def ratio_axis(measurements: Sequence[Measurement]) -> RatioAxis:
 
 
 def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
-    """Draw one bar from 1x to the speedup, with its interval as a whisker. It stretches to its
-    place.
+    """Draw one bar from 1x to the speedup, with its interval as a whisker and the noise (A/A) as a
+    band around 1x. It stretches to its place.
     """
     if (
         measurement.speedup is None
@@ -69,13 +75,17 @@ def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
     one, end = axis.percent(1.0), axis.percent(measurement.speedup)
     low, high = axis.percent(measurement.speedup_low), axis.percent(measurement.speedup_high)
     grid = "".join(f"M{axis.percent(tick):g} 0V20" for tick in axis.ticks)
+    noise = 1 + (measurement.control_spread or 0.0)
     return Markup(
         '<svg class="bar" viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
-        'aria-label="{label}"><path class="grid" d="{grid}"/>'
+        'aria-label="{label}"><rect class="noise" x="{left:g}" y="0" width="{band:g}" height="20"/>'
+        '<path class="grid" d="{grid}"/>'
         '<rect class="value {direction}" x="{x:g}" y="4" width="{width:g}" height="12"/>'
         '<path class="whisker" d="M{low:g} 10H{high:g}M{low:g} 6V14M{high:g} 6V14"/></svg>'
     ).format(
-        label=speedup_text(measurement),
+        label=f"{speedup_text(measurement)}, A/A {percent_text(measurement.control_spread)}",
+        left=axis.percent(1 / noise),
+        band=axis.percent(noise) - axis.percent(1 / noise),
         direction=direction(measurement),
         grid=grid,
         x=min(one, end),
@@ -90,19 +100,24 @@ def paired_times(measurement: Measurement, title: str) -> Markup:
     repetitions = measurement.repetitions
     if not repetitions:
         return Markup('<p class="muted">No times were kept.</p>')
-    longest_us = max(
-        t
-        for repetition in repetitions
-        for t in (*repetition.reference_us, *repetition.candidate_us)
-    )
-    frame = _Frame(top_us=_rounded_up(longest_us), num_pairs=_num_pairs(repetitions))
-    parts = [_grid(frame), _repetition_lines(repetitions, frame)]
-    for series in ("reference", "candidate"):
+    frame = _Frame(top_us=_rounded_up(_top_us(repetitions)), num_pairs=_num_pairs(repetitions))
+    parts = [_noise(measurement, frame), _grid(frame), _repetition_lines(repetitions, frame)]
+    for series in SERIES:
         times = [t for repetition in repetitions for t in getattr(repetition, f"{series}_us")]
         median_y = frame.y(statistics.median(times))
-        dots = "".join(f"M{frame.x(i):.0f} {frame.y(t):.1f}h0" for i, t in enumerate(times))
+        dots = "".join(
+            f"M{frame.x(i):.0f} {frame.y(t):.1f}h0"
+            for i, t in enumerate(times)
+            if t <= frame.top_us
+        )
         parts.append(f'<path class="median {series}" d="M{LEFT} {median_y:.1f}H{WIDTH - RIGHT}"/>')
         parts.append(f'<path class="dots {series}" d="{dots}"/>')
+        parts += [
+            f'<g class="outlier {series}"><title>{time_text(t)}</title>'
+            f'<path d="M{frame.x(i) - 4:.1f} {TOP + 7}l4 -7l4 7z"/></g>'
+            for i, t in enumerate(times)
+            if t > frame.top_us
+        ]
     return Markup(
         f'<svg class="times" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(parts)}</svg>'
@@ -121,6 +136,31 @@ class _Frame:
 
     def y(self, time_us: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * time_us / self.top_us
+
+
+def _top_us(repetitions: Sequence[Repetition]) -> float:
+    """Return the longest time that is drawn; a rare one that is far from the others does not take
+    the axis, but is marked at its top.
+    """
+    sides: list[list[float]] = [
+        [t for r in repetitions for t in getattr(r, f"{x}_us")] for x in SERIES
+    ]
+    most: float = FAR * max(map(statistics.median, sides))
+    return max(t for side in sides for t in side if t <= most)
+
+
+def _noise(measurement: Measurement, frame: _Frame) -> str:
+    """Draw the noise (A/A) as a band around the reference's typical time."""
+    spread = measurement.control_spread
+    if not spread:
+        return ""
+    times = [t for repetition in measurement.repetitions for t in repetition.reference_us]
+    middle_us = statistics.median(times)
+    low, high = middle_us / (1 + spread), min(middle_us * (1 + spread), frame.top_us)
+    return (
+        f'<rect class="noise" x="{LEFT}" y="{frame.y(high):.1f}" width="{WIDTH - LEFT - RIGHT}" '
+        f'height="{frame.y(low) - frame.y(high):.1f}"/>'
+    )
 
 
 def _grid(frame: _Frame) -> str:

@@ -388,8 +388,9 @@ def _print_proposals(document: Report, found: Digest, console: Console) -> None:
                 print_line(console, f"{proposal.number}. {said}", "dim")
     print_line(
         console,
-        "Speedup with its interval over fresh processes, bounds rounded outward; A/A is what the "
-        "reference against itself shows in the same session.",
+        "The largest saving of time comes first. Speedup with its interval over fresh processes, "
+        "bounds rounded outward; A/A is what the reference against itself shows in the same "
+        "session.",
         "dim",
     )
 

@@ -112,6 +112,12 @@ def direction(measurement: Measurement) -> str:
     return "unclear"
 
 
+def is_within_noise(measurement: Measurement) -> bool:
+    """Return whether unchanged code showed as large a difference in the same session (A/A)."""
+    spread, speedup = measurement.control_spread, measurement.speedup
+    return spread is not None and speedup is not None and 1 <= speedup <= 1 + spread
+
+
 def ratio_text(ratio: float) -> str:
     """Format `2.31x`."""
     return f"{ratio:.{_decimals(ratio)}f}x"
@@ -292,14 +298,11 @@ def error_short(evaluation: HasErrors) -> str:
 
 def error_long(evaluation: HasErrors) -> str:
     """Format the largest error over all tested inputs. Some inputs are magnified, so an absolute
-    error means little without the outputs and comes last.
+    error means little and stands only where the other one is not known.
     """
-    if evaluation.max_rel_error is None or evaluation.max_abs_error is None:
+    if evaluation.max_rel_error is None:
         return error_short(evaluation)
-    return (
-        f"{error_text(evaluation.max_rel_error)} of the output's magnitude "
-        f"({error_text(evaluation.max_abs_error)} absolute, with magnified inputs)"
-    )
+    return f"{error_text(evaluation.max_rel_error)} of the output's magnitude"
 
 
 def device_text(device: AnyDevice) -> str:
@@ -389,6 +392,7 @@ def contract_lines(checks: Sequence[ContractCheck]) -> list[str]:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "at_least": at_least_text,
+    "bytes": bytes_text,
     "call": call_text,
     "contract": contract_text,
     "contract_differences": contract_differences,
@@ -400,6 +404,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "error": error_text,
     "error_long": error_long,
     "error_short": error_short,
+    "is_within_noise": is_within_noise,
     "one_line": one_line,
     "percent": percent_text,
     "share": share_text,

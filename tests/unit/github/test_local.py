@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.errors import DiscoveryError
-from cudal1_ci.git import head_sha, repository_name, run_git, working_tree_change
+from cudal1_ci.git import (
+    head_sha,
+    repository_name,
+    run_git,
+    web_address,
+    working_tree_change,
+)
 from cudal1_ci.records import Change, FileChange
 
 
@@ -212,6 +218,37 @@ def test_the_repository_is_named_after_its_remote_or_its_folder(
     if url is not None:
         git(repository, "remote", "add", "origin", url)
     assert repository_name(repository / "pkg") == name
+
+
+def test_without_a_remote_the_name_is_that_of_the_project(repository: Path) -> None:
+    (repository / "pyproject.toml").write_text('[project]\nname = "slowformer"\n')
+    assert repository_name(repository / "pkg") == "slowformer"
+    (repository / "pkg" / "pyproject.toml").write_text('[project]\nname = "inner"\n')
+    assert repository_name(repository / "pkg") == "inner"
+    for text in ("project = 3", "[project]\nname = 3", "[project", ""):
+        (repository / "pkg" / "pyproject.toml").write_text(text)
+        assert repository_name(repository / "pkg") == "slowformer"
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("https://example.org/owner/name.git", "https://example.org/owner/name"),
+        ("https://user:secret@example.org/owner/name", "https://example.org/owner/name"),
+        ("git@example.org:owner/name.git", "https://example.org/owner/name"),
+        ("ssh://git@example.org/owner/name.git", "https://example.org/owner/name"),
+        ("ssh://git@example.org:22/group/owner/name.git/", None),
+        ("https://example.org/owner/another", None),
+        ("/somewhere/owner/name.git", None),
+        (None, None),
+    ],
+)
+def test_the_address_is_that_of_the_remote(
+    repository: Path, url: str | None, address: str | None
+) -> None:
+    if url is not None:
+        git(repository, "remote", "add", "origin", url)
+    assert web_address(repository, "owner/name") == address
 
 
 def test_outside_of_git_the_name_is_that_of_the_folder(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.records import Call, TrainingStep, Workload
-from cudal1_ci.render.gains import Saved, gains_of, id_of, saved_by
+from cudal1_ci.render.gains import gains_of, id_of
+from cudal1_ci.render.saving import Saved, saved_by
 from tests.reports import PATCH, a_report, a_target, proposed
 
 STEP = TrainingStep(

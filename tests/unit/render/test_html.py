@@ -11,9 +11,12 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from cudal1_ci.records import Kernel, Operation, Understanding
 from cudal1_ci.render import render
 from cudal1_ci.render.diff_html import diff_html
+from cudal1_ci.render.digest import digest
 from cudal1_ci.render.plots import RatioAxis, bar, paired_times, ratio_axis
+from cudal1_ci.render.profile import profile_of
 
 VOID = {"meta", "input", "br", "path", "rect"}
 
@@ -102,13 +105,15 @@ def test_each_measurement_has_a_bar_a_row_and_a_plot(sample, page):
     classes = [svg["class"] for svg in page.of("svg")]
     assert classes.count("bar") == classes.count("times") == num_measurements == 3
     rows = [tr for tr in page.of("tr") if "data-filter" in tr]
-    assert len([tr for tr in rows if "Attention" in tr["data-filter"]]) == 2
+    assert len([tr for tr in rows if "Attention" in tr["data-filter"]]) == 1
+    names = [span.get("title") for span in page.of("span") if span.get("class") == "name"]
+    assert names == ["base", "long", "wide"]
 
 
 def test_the_patch_is_there_to_be_copied_as_it_is(sample):
     text = render(sample, "html")
     patch = sample.entries[0].evaluations[1].candidate.patch
-    hidden = re.search(r'<pre hidden id="p2-patch">\n(.*?)</pre>', text, re.DOTALL).group(1)
+    hidden = re.search(r'<pre hidden id="p1-patch">\n(.*?)</pre>', text, re.DOTALL).group(1)
     assert Page(f"<pre>{hidden}</pre>").text() == patch
 
 
@@ -147,7 +152,7 @@ def test_a_thousand_targets_are_a_page(sample):
     page = Page(render(msgspec.structs.replace(sample, entries=entries), "html"))
     assert len(page.of("article")) == 500
     assert [svg["class"] for svg in page.of("svg")].count("bar") == 40
-    assert "The best 40 are drawn" in page.text()
+    assert [span.get("class") for span in page.of("span")].count("name") > 40
 
 
 # --- the diff ---------------------------------------------------------------------------------
@@ -242,3 +247,89 @@ def test_every_pair_is_drawn_inside_of_the_plot(sample):
 def test_no_times_are_said_and_not_drawn(sample):
     measurement = sample.entries[0].evaluations[1].measurements[0]
     assert "No times" in paired_times(msgspec.structs.replace(measurement, repetitions=()), "t")
+
+
+# --- links, noise and profiles ----------------------------------------------------------------
+
+
+def test_links_lead_to_the_lines_of_the_commit(sample):
+    at = msgspec.structs.replace(sample, folder="packages/a b", head_sha="5f3c2a9d41")
+    page = Page(render(at, "html", "https://github.com/acme/slowformer"))
+    found = {a["href"] for a in page.of("a") if not a["href"].startswith("#")}
+    blob = "https://github.com/acme/slowformer/blob/5f3c2a9d41/packages/a%20b/slowformer"
+    assert f"{blob}/attention.py#L9-L23" in found
+    assert f"{blob}/pooling.py#L4" in found
+    assert "https://github.com/acme/slowformer/commit/5f3c2a9d41" in found
+
+
+def test_noise_is_a_band_around_one_and_takes_the_color_of_a_gain_within_it(sample):
+    clear = Page(render(sample, "html"))
+    assert [rect.get("class") for rect in clear.of("rect")].count("noise") == 6
+    assert "within A/A" not in clear.text()
+    entries = []
+    for entry in sample.entries:
+        for evaluation in entry.evaluations:
+            spread = [
+                msgspec.structs.replace(m, control_spread=20.0) for m in evaluation.measurements
+            ]
+            if evaluation is entry.evaluations[entry.best or 0] and entry.best is not None:
+                best = msgspec.structs.replace(evaluation, measurements=tuple(spread))
+                entry = msgspec.structs.replace(entry, evaluations=(best,), best=0)
+        entries.append(entry)
+    noisy = Page(render(msgspec.structs.replace(sample, entries=tuple(entries)), "html"))
+    assert noisy.text("span").count("within A/A") == 6
+    assert not any("speedup number faster" in str(span.get("class")) for span in noisy.of("span"))
+    quiet = sample.entries[0].evaluations[1].measurements[0]
+    axis = ratio_axis([quiet])
+    assert axis.low <= 1 / (1 + quiet.control_spread) < 1 < axis.high
+
+
+def test_a_rare_long_time_is_marked_and_takes_no_axis(sample):
+    measured = sample.entries[0].evaluations[1].measurements[0]
+    first, *others = measured.repetitions
+    slow = (90 * first.reference_us[0], *first.reference_us[1:])
+    longer = msgspec.structs.replace(first, reference_us=slow)
+    jumped = msgspec.structs.replace(measured, repetitions=(longer, *others))
+    shown = str(paired_times(jumped, "t"))
+    assert shown.count('class="outlier reference"') == 1
+    assert shown.count("h0") == str(paired_times(measured, "t")).count("h0") - 1
+
+
+def test_the_time_of_a_call_is_split_before_and_after(sample):
+    operations = (
+        Operation(name="matmul", num_calls=2, share=0.7, num_bytes=4_000, line=12, code="q @ k"),
+        Operation(name="softmax", num_calls=1, share=0.2, num_bytes=1_000, line=13, code="s"),
+    )
+    understanding = Understanding(
+        category="memory-bound",
+        bound="memory",
+        bound_us=300.0,
+        num_operations=3,
+        num_syncs=1,
+        operations=operations,
+    )
+    entry = sample.entries[0]
+    kernels = (Kernel(name="fused", num_launches=1, device_us=9.0, is_own=True),)
+    best = msgspec.structs.replace(entry.evaluations[entry.best], kernels=kernels)
+    evaluations = tuple(best if i == entry.best else e for i, e in enumerate(entry.evaluations))
+    entry = msgspec.structs.replace(entry, understanding=understanding, evaluations=evaluations)
+    (proposal,) = digest(msgspec.structs.replace(sample, entries=(entry,))).proposals
+    profile = profile_of(proposal)
+    assert [(part.text, round(part.share, 3)) for part in profile.before] == [
+        ("q @ k", 0.7),
+        ("s", 0.2),
+        ("other operations", 0.1),
+    ]
+    assert [part.text for part in profile.after] == ["fused"]
+    facts = dict(profile.facts)
+    assert facts["Launches"] == "3 operations → 1 kernel, 1 host sync before"
+    assert facts["Memory"] == "5 kB read and written before"
+    assert facts["Roofline"] == "6.09x → 1.97x the least time of 300 us (memory)"
+    page = Page(render(msgspec.structs.replace(sample, entries=(entry,)), "html"))
+    assert [g.get("class") for g in page.of("g")].count("part o0") == 2
+    assert "1.83 ms before, 591 us after" in {svg["aria-label"] for svg in page.of("svg")}
+
+    train = tuple(msgspec.structs.replace(w, mode="train") for w in entry.workloads)
+    entry = msgspec.structs.replace(entry, workloads=train)
+    (proposal,) = digest(msgspec.structs.replace(sample, entries=(entry,))).proposals
+    assert profile_of(proposal) is None

@@ -17,8 +17,8 @@ def test_sarif_has_a_result_with_place_and_fix_for_each_proposal(sample):
     assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
-    pool, attention = run["results"]
-    for result in (pool, attention):
+    attention, pool = run["results"]
+    for result in (attention, pool):
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == "faster-version"
         assert result["level"] == "note"
     place = attention["locations"][0]["physicalLocation"]

@@ -1,0 +1,124 @@
+"""Estimate what a proposal saves, from below.
+
+The lower bound of each speedup is weighted by the calls' part of the time. That part has several
+sources, from the best to the worst: the share of a training step, the share of the traced time,
+calls in a step and the time of one, calls in a trace and the time of one, the time of one call.
+Different units are not compared: the better source comes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cudal1_ci.records import Entry, Evaluation
+from cudal1_ci.render.wording import percent_text, time_text
+
+Unit = Literal["step", "traced", "step_us", "traced_us", "call_us"]
+ORDER: tuple[Unit, ...] = ("step", "traced", "step_us", "traced_us", "call_us")
+RANK = {"step": 0, "traced": 0, "step_us": 1, "traced_us": 2, "call_us": 3}
+"""Shares are compared with one another, whatever they are shares of."""
+UNIT_WORDS: dict[Unit, str] = {
+    "step": "of a training step",
+    "traced": "of the traced time",
+    "step_us": "of each training step",
+    "traced_us": "of what was traced",
+    "call_us": "of each call",
+}
+MOST = 1e18
+"""Microseconds; a report with longer times was not measured by a clock."""
+MOST_CALLS = 10**15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """Hold what is saved at least, as a fraction or in microseconds."""
+
+    unit: Unit
+    amount: float
+
+    @property
+    def text(self) -> str:
+        """Format `4.1 % of a training step`."""
+        return f"{self.amount_text} {self.unit_text}"
+
+    @property
+    def amount_text(self) -> str:
+        """Format `4.1 %` or `12.3 us`."""
+        is_share = self.unit in ("step", "traced")
+        return percent_text(self.amount) if is_share else time_text(self.amount)
+
+    @property
+    def unit_text(self) -> str:
+        """Return `of a training step`."""
+        return UNIT_WORDS[self.unit]
+
+
+def rank(saved: Saved | None) -> tuple[int, float]:
+    """Return a sort key: the better source first, then the larger saving; what saves nothing
+    last.
+    """
+    return (len(RANK), 0.0) if saved is None else (RANK[saved.unit], -saved.amount)
+
+
+def saved_by(entry: Entry, evaluation: Evaluation) -> Saved | None:
+    """Return the saving from the best source available; None where it comes to nothing."""
+    fractions = lowest_fractions(evaluation)
+    for unit in ORDER:
+        amount = _amount(unit, entry, evaluation, fractions)
+        if amount is not None:
+            return Saved(unit=unit, amount=amount) if 0 < amount < MOST else None
+    return None
+
+
+def lowest_fractions(evaluation: Evaluation) -> dict[str, float]:
+    """Return the saved fraction of each workload's time, on the device that gains the least."""
+    found: dict[str, float] = {}
+    for m in evaluation.measurements:
+        if m.speedup_low is not None and m.baseline == "eager":
+            fraction = max(-1.0, 1 - 1 / m.speedup_low)
+            found[m.workload] = min(found.get(m.workload, 1.0), fraction)
+    return found
+
+
+def _amount(
+    unit: Unit, entry: Entry, evaluation: Evaluation, fractions: dict[str, float]
+) -> float | None:
+    if unit == "traced":
+        shares = {w.name: w.share for w in entry.workloads if w.share is not None}
+        return _sum(
+            [fractions[name] * share for name, share in shares.items() if name in fractions]
+        )
+    times_us = {
+        m.workload: m.reference_us
+        for m in evaluation.measurements
+        if m.reference_us is not None and m.workload in fractions
+    }
+    calls = _calls(unit, entry, times_us)
+    weights = {name: calls[name] * time_us for name, time_us in times_us.items() if name in calls}
+    saved = _sum([weight * fractions[name] for name, weight in weights.items()])
+    if unit != "step":
+        return saved
+    share, total = entry.step.share if entry.step else None, _sum(list(weights.values()))
+    return share * saved / total if share is not None and saved is not None and total else None
+
+
+def _calls(unit: Unit, entry: Entry, times_us: dict[str, float]) -> dict[str, float]:
+    """Return how often each workload is called, where that is known."""
+    if unit == "call_us":
+        return dict.fromkeys(times_us, 1.0)
+    if unit == "traced_us":
+        counts = {w.name: w.num_calls for w in entry.workloads if w.num_calls is not None}
+        return {name: float(min(count, MOST_CALLS)) for name, count in counts.items()}
+    return {w.name: w.calls_per_step for w in entry.workloads if w.calls_per_step is not None}
+
+
+def _sum(values: Sequence[float]) -> float | None:
+    if not values or not all(map(math.isfinite, values)):
+        return None
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        return None
