@@ -54,6 +54,7 @@ def about(document: Report, occasion: Occasion, fail_on: str, artifact_url: str 
     """Return what is known of the run besides its report."""
     base_sha = document.base_sha
     return About(
+        repository_url=f"{occasion.server_url}/{occasion.repository}",
         run_url=occasion.run_url,
         artifact_url=artifact_url,
         head_sha=occasion.head_sha,

@@ -20,10 +20,11 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.render.wording import (
     NOT_MEASURED,
+    change_text,
     count_text,
     device_text,
-    interval_text,
-    ratio_text,
+    ratio_change_text,
+    time_text,
 )
 from cudal1_ci.stats.figures import of_rows
 from cudal1_ci.stats.regression import SEVERITY
@@ -38,6 +39,15 @@ VERDICT_WORDS = {
     "new": "new",
     "removed": "removed",
     "skipped": "not measured",
+}
+ICONS = {
+    "regression": "\N{LARGE RED CIRCLE}",
+    "improvement": "\N{LARGE GREEN CIRCLE}",
+    "same": "\N{MEDIUM WHITE CIRCLE}",
+    "inconclusive": "\N{LARGE YELLOW CIRCLE}",
+    "new": "\N{SQUARED NEW}",
+    "removed": "\N{HEAVY MINUS SIGN}",
+    "skipped": "\N{BLACK RIGHT-POINTING DOUBLE TRIANGLE}",
 }
 
 
@@ -125,23 +135,19 @@ def _cells(comparison: Comparison, devices: Sequence[str]) -> tuple[Comparison |
 
 
 def cell_text(cell: Comparison | ComparedWorkload | None) -> str:
-    """Format a cell: `1.12x slower [1.10, 1.14]`, `0.91x [0.90, 0.93] faster`, `same`,
-    `inconclusive`, or a dash where there is no result. The ratio is the head's time over the
-    base's.
+    """Format a cell: `+12.0 % [+10.0, +14.0] slower`, `-9.0 % [-11.0, -7.0] faster`, `same`,
+    `inconclusive`, or a dash where there is no result. The percentage is of the base's time.
     """
     if cell is None:
         return NOT_MEASURED
     word = VERDICT_WORDS[cell.verdict]
-    numbers = numbers_text(cell)
-    if cell.verdict == "regression" and numbers:
-        ratio, _, interval = numbers.partition(" ")
-        return f"{ratio} {word} {interval}"
-    return f"{numbers} {word}".strip() if cell.verdict == "improvement" else word
+    has_numbers = cell.verdict in ("regression", "improvement")
+    return f"{numbers_text(cell)} {word}".strip() if has_numbers else word
 
 
 def row_text(row: Comparison | ComparedWorkload) -> str:
-    """Format a row like `cell_text`, with numbers for `same` and `inconclusive` too: `1.00x [0.99,
-    1.02] same within noise`. The text is `within the threshold` where the interval shows a
+    """Format a row like `cell_text`, with numbers for `same` and `inconclusive` too: `+0.3 % [-1.0,
+    +2.0] same within noise`. The text is `within the threshold` where the interval shows a
     difference that is too small to count. For a short call that may depend on the absolute time
     alone.
     """
@@ -169,10 +175,34 @@ def _bound_text(row: Comparison | ComparedWorkload) -> str:
 
 
 def numbers_text(cell: Comparison | ComparedWorkload) -> str:
-    """Format `1.12x [1.10, 1.14]`; empty where nothing was measured."""
+    """Format `+12.0 % [+10.0, +14.0]`; empty where nothing was measured."""
     if cell.slowdown is None or cell.slowdown_low is None or cell.slowdown_high is None:
         return ""
-    return interval_text(cell.slowdown, cell.slowdown_low, cell.slowdown_high)
+    return change_text(cell.slowdown, cell.slowdown_low, cell.slowdown_high)
+
+
+def times_text(cell: Comparison | ComparedWorkload | None) -> str:
+    """Format `120 us -> 135 us`, of the workload that decides; a dash where it was not timed."""
+    if isinstance(cell, Comparison):
+        cell = next((row for row in cell.rows if row.slowdown == cell.slowdown), None)
+    if cell is None or cell.base_us is None or cell.head_us is None:
+        return NOT_MEASURED
+    return f"{time_text(cell.base_us)} \N{RIGHTWARDS ARROW} {time_text(cell.head_us)}"
+
+
+def icon_counts_text(found: Changes) -> str:
+    """Format `🔴 2 slower (1 acknowledged), 🟢 1 faster`; empty where nothing was compared."""
+    said = [
+        f"{ICONS[verdict]} {found.count(verdict)} {word}"
+        + (
+            f" ({found.num_acknowledged} acknowledged)"
+            if verdict == "regression" and found.num_acknowledged
+            else ""
+        )
+        for verdict, word in VERDICT_WORDS.items()
+        if found.count(verdict)
+    ]
+    return ", ".join(said)
 
 
 def counts_text(found: Changes) -> str:
@@ -233,7 +263,9 @@ def spread_of(found: Iterable[ComparedWorkload], device: str) -> float | None:
 CHANGE_FILTERS: dict[str, Callable[..., str]] = {
     "cell": cell_text,
     "numbers": numbers_text,
-    "ratio": ratio_text,
+    "change": ratio_change_text,
+    "icon": lambda cell: "" if cell is None else ICONS[cell.verdict],
+    "times": times_text,
     "row": row_text,
 }
 """The same words under the names that templates call them by."""

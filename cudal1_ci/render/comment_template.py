@@ -18,15 +18,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import Device, Entry, Record, Report
+from cudal1_ci.records import Device, Entry, Record, Report, Target
 from cudal1_ci.render.changes import (
     CHANGE_FILTERS,
     VERDICT_WORDS,
     Change,
     Changes,
     changes,
-    counts_text,
     headline,
+    icon_counts_text,
     spread_of,
 )
 from cudal1_ci.render.digest import SkippedGroup, digest, grouped
@@ -34,6 +34,7 @@ from cudal1_ci.render.markup import Markdown, code, escaped, fenced, html_text, 
 from cudal1_ci.render.model_use import CONTRADICTED_WORDS, MODEL_WORDS
 from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_uses
 from cudal1_ci.render.patch import patch_name
+from cudal1_ci.render.source_link import SHA, source_link
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, device_text
 
@@ -65,13 +66,13 @@ CHECKED_WORDS = Markdown(
 )
 """What a candidate that passed has passed (docs/verifier.md)."""
 URL = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+", re.ASCII)
-SHA = re.compile(r"[0-9a-f]{7,64}")
 NUM_SHA_DIGITS = 10
 
 
 class About(Record, frozen=True, kw_only=True):
     """Hold what a report does not know of itself; the event gives it, not a file."""
 
+    repository_url: str | None = None
     run_url: str | None = None
     artifact_url: str | None = None
     head_sha: str | None = None
@@ -89,13 +90,14 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
     return {
         "document": document,
         "about": about,
+        "at": partial(_at, about, document),
         "base_sha": _sha(about.base_sha or document.base_sha),
         "head_sha": _sha(about.head_sha or document.head_sha),
         "changes": found,
         "columns": found.devices[:MAX_DEVICES],
         "proposals": proposals,
         "headline": headline(found, len(proposals), sorted_out.is_search),
-        "counts": counts_text(found),
+        "counts": icon_counts_text(found),
         "devices": tuple(
             dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
         ),
@@ -107,6 +109,13 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
         "ended": ENDED_WORDS.get(document.ended),
         "fail_on_words": FAIL_ON_WORDS.get(about.fail_on, ""),
     }
+
+
+def _at(about: About, document: Report, target: Target) -> str | None:
+    """Return the address of the lines of a target in the head."""
+    sha = about.head_sha or document.head_sha
+    lines = target.first_line, target.last_line
+    return source_link(about.repository_url, sha, document.folder, target.path, *lines)
 
 
 def _sha(sha: str | None) -> str | None:
@@ -257,7 +266,7 @@ def _indented(written: object) -> Markdown:
     return Markdown("\n".join(f"  {line}" if line else "" for line in lines))
 
 
-def _link(text: str, url: str | None) -> Markdown:
+def _link(text: object, url: str | None) -> Markdown:
     """Link text to one of our addresses; return the text alone where the address is invalid."""
-    shown = escaped(text)
+    shown = text if isinstance(text, Markdown) else escaped(text)
     return Markdown(f"[{shown}]({url})") if url and URL.fullmatch(url) else shown

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterable
 from functools import cache, partial
 from itertools import groupby
-from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -39,6 +38,7 @@ from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_u
 from cudal1_ci.render.plots import bar, paired_times, ratio_axis
 from cudal1_ci.render.profile import profile_of
 from cudal1_ci.render.prose import Piece, blocks_of, pieces_of
+from cudal1_ci.render.source_link import SHA, source_link
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
 
@@ -61,7 +61,7 @@ def render_html(document: Report, address: str | None = None) -> str:
             digest=found,
             other_uses=other_uses(found.changes),
             other_uses_words=EXPLANATION,
-            source=partial(source, document, address),
+            source=partial(source_link, address, document.head_sha, document.folder),
             commit_url=_commit_url(document.head_sha, address),
             headline=headline(found.changes, len(found.proposals), found.is_search),
             nothing=nothing_text(document),
@@ -84,17 +84,8 @@ def render_html(document: Report, address: str | None = None) -> str:
     )
 
 
-def source(document: Report, address: str | None, path: str, first: int, last: int) -> str | None:
-    """Return where lines of a file can be looked at; None where that is not known."""
-    if address is None or document.head_sha is None:
-        return None
-    folder = "" if document.folder == "." else f"{document.folder.strip('/')}/"
-    lines = f"L{first}" if first == last else f"L{first}-L{last}"
-    return f"{address}/blob/{document.head_sha}/{quote(folder + path)}#{lines}"
-
-
 def _commit_url(sha: str | None, address: str | None) -> str | None:
-    return None if sha is None or address is None else f"{address}/commit/{sha}"
+    return f"{address}/commit/{sha}" if address and sha and SHA.fullmatch(sha) else None
 
 
 def _measurements(found: Digest) -> list[Measurement]:

@@ -286,8 +286,8 @@ def _print_changes(found: Changes, console: Console) -> None:
     if found.measured:
         print_line(
             console,
-            "A ratio is the head's time over the base's, with its interval over fresh processes; "
-            "the worst workload decides.",
+            "Change of the time of one call, with its interval over fresh processes: minus is "
+            "faster. The worst workload decides.",
             "dim",
         )
 
@@ -311,7 +311,7 @@ def _print_other_uses(found: OtherUses, console: Console) -> None:
 
 
 def _changes_table(found: Changes, several_devices: bool) -> Table:
-    table = table_of("target", "workload", "base -> head", "head / base")
+    table = table_of("target", "workload", "base -> head", "change")
     if several_devices:
         table.add_column("device", overflow="fold")
     names = [_name_over_path(change.entry.target) for change in found.all]

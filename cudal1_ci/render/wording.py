@@ -112,6 +112,33 @@ def direction(measurement: Measurement) -> str:
     return "unclear"
 
 
+def change_text(ratio: float, low: float, high: float) -> str:
+    """Format a ratio of times as `+12.0 % [+10.0, +14.0]`; bounds are rounded outward."""
+    return f"{ratio_change_text(ratio)} [{_percent(low, math.floor)}, {_percent(high, math.ceil)}]"
+
+
+def ratio_change_text(ratio: float) -> str:
+    """Format a ratio of times as `+12.0 %`."""
+    return f"{_percent(ratio, round)} %"
+
+
+def _percent(ratio: float, rounded: Callable[[float], int]) -> str:
+    """Format with a sign, and one decimal below 1000 %. What is a last bit beside a decimal counts
+    as that decimal.
+    """
+    percent = 100 * (ratio - 1)
+    tenths = rounded(round(10 * percent, 6))
+    return f"{tenths / 10:+.1f}" if tenths < 10_000 else f"{rounded(percent):+,}"
+
+
+def gain_text(measurement: Measurement) -> str:
+    """Format the time of a candidate against the reference's: `-67.7 % [-68.2, -67.2]`."""
+    speedup, low, high = measurement.speedup, measurement.speedup_low, measurement.speedup_high
+    if speedup is None or low is None or high is None:
+        return NOT_MEASURED
+    return change_text(1 / speedup, 1 / high, 1 / low)
+
+
 def is_within_noise(measurement: Measurement) -> bool:
     """Return whether unchanged code showed as large a difference in the same session (A/A)."""
     spread, speedup = measurement.control_spread, measurement.speedup
@@ -404,6 +431,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "error": error_text,
     "error_long": error_long,
     "error_short": error_short,
+    "gain": gain_text,
     "is_within_noise": is_within_noise,
     "one_line": one_line,
     "percent": percent_text,
