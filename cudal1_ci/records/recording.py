@@ -76,6 +76,7 @@ class RecordedOperation(Record, frozen=True, kw_only=True):
     host_us: float = 0.0
     device_us: float | None = None
     syncs: bool = False
+    library_call: int | None = None
 
 
 class Scope(Record, frozen=True, kw_only=True):

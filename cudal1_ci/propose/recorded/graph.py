@@ -116,7 +116,11 @@ class Graph:
         ]
         self.maker: dict[int, Operation] = {}
         self.readers: dict[int, list[Operation]] = {}
+        self.parts_of_call: dict[int, list[Operation]] = {}
+        """Operations of a call into other code, in order."""
         for one in self.operations:
+            if (number := one.recorded.library_call) is not None:
+                self.parts_of_call.setdefault(number, []).append(one)
             given = dict.fromkeys(values_in(one.recorded))
             for read in given:
                 self.readers.setdefault(read, []).append(one)
@@ -162,6 +166,12 @@ class Graph:
         """Return the only operation that reads a value; None if the call returns it too."""
         found = self.readers.get(value, []) if value is not None else []
         return found[0] if len(found) == 1 and value not in self.recording.outputs else None
+
+    def in_one_call(self, operation: Operation) -> list[Operation]:
+        """Return the operations of the library call that an operation is a part of: of
+        `rearrange(x, "b (h d) -> b h d", h=8)` all that it does."""
+        number = operation.recorded.library_call
+        return [operation] if number is None else self.parts_of_call[number]
 
     def parts(self, operation: Operation | None) -> tuple[int | None, int | None]:
         """Return the two operands of a binary operation; None for one that is no tensor."""

@@ -110,6 +110,8 @@ class Recorder(TorchFunctionMode):
         """What is recorded, so that no id is given twice."""
         self.frames: list[Frame] = []
         self.frame_numbers: dict[int, int] = {}
+        self.library_calls: dict[int, int] = {}
+        """Numbers of calls into other code, by the ids of their frames."""
         self.scopes: list[Scope] = []
         self.newest_scope: dict[int, int] = {}
         self.operations: list[RecordedOperation] = []
@@ -140,7 +142,7 @@ class Recorder(TorchFunctionMode):
         if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
             self.is_cut = True
             return func(*args, **kwargs)
-        frame, span, scope = self.place()
+        frame, span, scope, library_call = self.place()
         given = tuple(self.argument(one) for one in args[:MAX_ITEMS])
         named = tuple(
             Keyword(name=name[:512], argument=self.argument(one)) for name, one in kwargs.items()
@@ -167,6 +169,7 @@ class Recorder(TorchFunctionMode):
                 scope=scope,
                 host_us=min(host_us, 1e12),
                 syncs=name in SYNCS,
+                library_call=library_call,
             )
         )
         return result
@@ -258,13 +261,25 @@ class Recorder(TorchFunctionMode):
 
     # --- places ----------------------------------------------------------------------------------
 
-    def place(self) -> tuple[int | None, Span | None, int | None]:
-        """Return frame, expression and local variables of the user's code that is running."""
-        frame: FrameType | None = self.next_own(inspected())
+    def place(self) -> tuple[int | None, Span | None, int | None, int | None]:
+        """Return frame, expression and local variables of the user's code that is running, and
+        the number of the call into other code that it waits for."""
+        frame, called = inspected(), None
+        while frame is not None and self.file_of(frame) is None:
+            frame, called = frame.f_back, frame
         if frame is None:
-            return None, None, None
+            return None, None, None, None
         number = self.frame_number(frame)
-        return number, span_of(frame), self.scope_number(frame)
+        return number, span_of(frame), self.scope_number(frame), self.library_call(called)
+
+    def library_call(self, frame: FrameType | None) -> int | None:
+        """Return the number of a call into other code, by its frame."""
+        if frame is None:
+            return None
+        if id(frame) not in self.library_calls:
+            self.library_calls[id(frame)] = len(self.library_calls)
+            self.alive.append(frame)
+        return self.library_calls[id(frame)]
 
     def next_own(self, frame: FrameType | None) -> FrameType | None:
         """Return the innermost frame of the checkout, from a frame outwards."""

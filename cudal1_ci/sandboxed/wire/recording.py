@@ -116,6 +116,9 @@ class RecordedOperation:
     device_us: Times | None = None
     syncs: bool = False
     """Whether the host waited for the device, or would on a GPU."""
+    library_call: Number | None = None
+    """Number of the call into other code that it is a part of: `rearrange(...)` is several
+    operations with one span."""
 
 
 @dataclass(frozen=True, kw_only=True)
