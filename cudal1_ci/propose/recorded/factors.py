@@ -1,4 +1,5 @@
-"""Multiply small factors first, and use the functions that add or subtract one by themselves."""
+"""Multiply small tensors rather than large ones, and use the functions that add or subtract one
+by themselves."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.recorded.algebra import in_one_block
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import Place, Source, bracketed
+from cudal1_ci.propose.recorded.scalars import is_number
+from cudal1_ci.propose.recorded.source import File, Place, Source, bracketed
 
 LEAST = 4096
 """Elements of a product below which a pass over it costs less than calling an operation."""
@@ -121,6 +124,77 @@ def is_within(source: Source, place: Place, node: cst.BaseExpression) -> bool:
     return file is not None and any(one is place.node for one in file.above(node))
 
 
+def find_scales(call: Call) -> Iterator[Change]:
+    """Find `(q * s) @ k` where k is small: `q @ (k * s)` leaves q as it is."""
+    graph, source = call.graph, call.source
+    for scaling in graph.operations:
+        product = graph.sole_reader(scaling.output)
+        if scaling.name != "mul" or product is None or not is_large(graph, scaling.output):
+            continue
+        if product.name not in ("matmul", "einsum") or scaling.value(1) is not None:
+            continue
+        here, there = source.place(product), source.place(scaling)
+        nodes, factors = source.operands(product), source.operands(scaling)
+        if here is None or there is None or len(factors) != 2 or None in factors:
+            continue
+        file = source.file(here.file)
+        first = 1 if product.name == "einsum" else 0
+        given = [argument.value for argument in product.recorded.args]
+        if file is None or len(nodes) != first + 2 or scaling.output not in given[first:]:
+            continue
+        other = first + 1 if given[first] == scaling.output else first
+        if not is_smaller(graph, given[other], scaling.output):
+            continue
+        x, number = factors
+        small, scale = nodes[other], source.argument_code(scaling, 1, at=product)
+        if small is None or x is None or number is None or scale is None:
+            continue
+        if not is_number(file, there, number) or not in_one_block(call, [scaling, product]):
+            continue
+        new = unscaled(file, there, here, x)
+        if new is not None:
+            code = f"{bracketed(file.code(small).strip())} * {bracketed(scale.strip())}"
+            code = code if isinstance(here.node, cst.Call) else f"({code})"
+            yield Change(here.file, {**new, small: code}, shown(product, source))
+
+
+def is_smaller(graph: Graph, one: int | None, other: int | None) -> bool:
+    """Return whether a tensor has a quarter of another one's elements, or less."""
+    small, large = graph.of(one), graph.of(other)
+    if small is None or large is None or small.dtype != large.dtype:
+        return False
+    return math.prod(small.shape) * SMALLER <= math.prod(large.shape)
+
+
+def unscaled(
+    file: File, there: Place, here: Place, x: cst.BaseExpression
+) -> dict[cst.CSTNode, str] | None:
+    """Return the edit that leaves out a scaling, if nothing but the product reads its result."""
+    code = file.code(x).strip()
+    if here.node in file.above(there.node):
+        return {there.node: code}
+    line = there.statement
+    small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+    if not isinstance(small, cst.Assign) or small.value is not there.node or len(small.targets) > 1:
+        return None
+    target = small.targets[0].target
+    if not isinstance(target, cst.Name) or here.function is None:
+        return None
+    end = file.ranges[line].end.line
+    uses = [
+        one
+        for one in file.ranges
+        if isinstance(one, cst.Name)
+        and one.value == target.value
+        and file.ranges[one].start.line > end
+        and here.function in file.above(one)
+    ]
+    if len(uses) != 1 or here.node not in file.above(uses[0]):
+        return None
+    is_same = isinstance(x, cst.Name) and x.value == target.value
+    return {line: ""} if is_same else {there.node: code}
+
+
 RULES = (
     RecordedRule(
         name="small_factors_first",
@@ -128,6 +202,13 @@ RULES = (
         why="factors that are small are multiplied first, and the large tensor is passed over once",
         precondition="results may differ in the last bit",
         find=find_factors,
+    ),
+    RecordedRule(
+        name="scale_the_smaller",
+        family="algebra",
+        why="a number scales the smaller tensor of a product, and the large one is not copied",
+        precondition="the factor is a number in every call; results may differ in the last bit",
+        find=find_scales,
     ),
     RecordedRule(
         name="one_plus",
