@@ -39,18 +39,20 @@ def find_factors(call: Call) -> Iterator[Change]:
             continue
         if last.left is not first or not (is_plain(first.right) and is_plain(last.right)):
             continue
-        signs = sign(first), sign(last)
+        signs, factors = (sign(first), sign(last)), [first.right, last.right]
         is_small = all(
             is_factor(source, one, node, inner)
             for one, node in ((inner, first.right), (outer, last.right))
         )
+        if signs == ("/", "*") and inner.value(1) is None and outer.value(1) is not None:
+            signs, factors = ("*", "/"), [last.right, first.right]
         are_numbers = signs != ("*", "*") and inner.value(1) is None and outer.value(1) is None
         file = source.file(here.file)
         if signs not in SIGNS or not is_small or are_numbers or file is None:
             continue
-        factors = f"({file.code(first.right)} {SIGNS[signs]} {file.code(last.right)})"
+        small = f"({file.code(factors[0])} {SIGNS[signs]} {file.code(factors[1])})"
         x = file.code(first.left)
-        yield Change(here.file, {last: f"{x} {signs[0]} {factors}"}, shown(outer, source))
+        yield Change(here.file, {last: f"{x} {signs[0]} {small}"}, shown(outer, source))
 
 
 def is_large(graph: Graph, value: int | None) -> bool:
@@ -195,6 +197,53 @@ def unscaled(
     return {line: ""} if is_same else {there.node: code}
 
 
+def find_moduli(call: Call) -> Iterator[Change]:
+    """Find `sqrt(z.real ** 2 + z.imag ** 2)`. On a CPU the function for it computes each element
+    by itself, and gains where a call costs more than its elements."""
+    graph, source = call.graph, call.source
+    for root in graph.operations:
+        total = graph.made_by(root.value(0), "add")
+        known, place = graph.of(root.output), source.place(root)
+        if root.name != "sqrt" or total is None or known is None or place is None:
+            continue
+        squares = [squared(graph, one) for one in graph.parts(total)]
+        parts = [graph.made_by(one[1], "real", "imag") for one in squares if one is not None]
+        found = [one for one in parts if one is not None]
+        if sorted(one.name for one in found) != ["imag", "real"] or total.recorded.kwargs:
+            continue
+        z = found[0].value(0)
+        used = [*(one[0] for one in squares if one is not None), total]
+        is_alone = all(graph.sole_reader(one.output) is not None for one in used)
+        if z is None or z != found[1].value(0) or not is_alone:
+            continue
+        if known.device != "cuda" and math.prod(known.shape) >= LEAST:
+            continue
+        code = source.expression(z, at=root)
+        if code is not None and in_one_block(call, [*found, *used, root]):
+            if all(is_removed(source, place, one) for one in found):
+                new: dict[cst.CSTNode, str] = {place.node: f"{bracketed(code)}.abs()"}
+                yield Change(place.file, new, shown(root, source))
+
+
+def is_removed(source: Source, place: Place, operation: Operation) -> bool:
+    """Return whether an operation's line goes when nothing reads its name."""
+    there = source.place(operation)
+    if there is None or there.statement is place.statement:
+        return there is not None
+    line = there.statement
+    small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+    return isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name)
+
+
+def squared(graph: Graph, value: int | None) -> tuple[Operation, int | None] | None:
+    """Return what is squared, and the operation."""
+    one = graph.made_by(value, "pow", "square", "mul")
+    if one is None or (one.name == "mul" and one.value(0) != one.value(1)):
+        return None
+    is_square = one.name != "pow" or one.literal(1, "exponent") == 2
+    return (one, one.value(0)) if is_square else None
+
+
 RULES = (
     RecordedRule(
         name="small_factors_first",
@@ -216,5 +265,12 @@ RULES = (
         why="log1p and expm1 take one pass, and are exact for small numbers",
         precondition="results near 0 become more accurate",
         find=find_ones,
+    ),
+    RecordedRule(
+        name="modulus",
+        family="operation fusion",
+        why="abs of a complex tensor is one pass where its formula is five",
+        precondition="both parts are of the same tensor; its gradient at 0 is 0 where it was NaN",
+        find=find_moduli,
     ),
 )

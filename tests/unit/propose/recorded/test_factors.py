@@ -35,6 +35,7 @@ FOUND = {
     "F.normalize(x, dim=1) * (self.gamma + 1) * self.scale": "* ((self.gamma + 1) * self.scale)",
     "x * 2.0 * self.scale": "x * (2.0 * self.scale)",
     "x * self.gamma / self.scale": "x * (self.gamma / self.scale)",
+    "x / self.scale * self.gamma": "x * (self.gamma / self.scale)",
     "x / self.scale / self.gamma": "x / (self.scale * self.gamma)",
     "x.sign() * (x.abs() + 1.).log()": "x.sign() * x.abs().log1p()",
     "torch.log(1 + x.square())": "x.square().log1p()",
@@ -126,3 +127,46 @@ def test_the_smaller_factor_of_a_product_is_scaled(body: str, tmp_path: Path) ->
 @pytest.mark.parametrize("body", KEPT)
 def test_other_scales_are_left(body: str, tmp_path: Path) -> None:
     assert proposed(tmp_path, scaled(body), RULES) == {}
+
+
+COMPLEX = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        {body}
+
+
+def get_inputs():
+    return [torch.randn(2, 64), torch.randn(2, 64)]
+"""
+MODULI = {
+    "z = torch.fft.rfft(x)\nreturn torch.sqrt(torch.real(z) ** 2 + torch.imag(z) ** 2)": "z.abs()",
+    "z = torch.fft.rfft(x)\na = z.real\nb = z.imag\nreturn (b * b + a.square()).sqrt()": "z.abs()",
+}
+NO_MODULI = [
+    "z = torch.fft.rfft(x)\na, b = z.real, z.imag\nreturn (b * b + a.square()).sqrt()",
+    "z = torch.fft.rfft(x)\nreturn torch.sqrt(z.real**2 + z.imag**2 + 1e-6)",
+    "z, w = torch.fft.rfft(x), torch.fft.rfft(y)\nreturn torch.sqrt(z.real**2 + w.imag**2)",
+    "z = torch.fft.rfft(x)\nreturn torch.sqrt(z.real**2 + z.imag**3)",
+    "z = torch.fft.rfft(x)\ns = z.real**2 + z.imag**2\nreturn torch.sqrt(s) / s",
+    "z = torch.fft.rfft(x.repeat(64, 1))\nreturn torch.sqrt(z.real**2 + z.imag**2)",
+]
+
+
+def with_complex(body: str) -> str:
+    return COMPLEX.replace("{body}", body.replace("\n", "\n        "))
+
+
+@pytest.mark.parametrize("body", MODULI)
+def test_a_modulus_is_found(body: str, tmp_path: Path) -> None:
+    [new] = proposed(tmp_path, with_complex(body), RULES).values()
+    assert MODULI[body] in new
+    assert "real" not in new
+    assert_same(tmp_path, with_complex(body), new)
+
+
+@pytest.mark.parametrize("body", NO_MODULI)
+def test_other_roots_are_left(body: str, tmp_path: Path) -> None:
+    assert proposed(tmp_path, with_complex(body), RULES) == {}
