@@ -219,10 +219,11 @@ def find_moduli(call: Call) -> Iterator[Change]:
         if known.device != "cuda" and math.prod(known.shape) >= LEAST:
             continue
         code = source.expression(z, at=root)
-        if code is not None and in_one_block(call, [*found, *used, root]):
-            if all(is_removed(source, place, one) for one in found):
-                new: dict[cst.CSTNode, str] = {place.node: f"{bracketed(code)}.abs()"}
-                yield Change(place.file, new, shown(root, source))
+        if code is None or not in_one_block(call, [*found, *used, root]):
+            continue
+        if all(is_removed(source, place, one) for one in found):
+            new: dict[cst.CSTNode, str] = {place.node: f"{bracketed(code)}.abs()"}
+            yield Change(place.file, new, shown(root, source))
 
 
 def is_removed(source: Source, place: Place, operation: Operation) -> bool:
