@@ -52,10 +52,10 @@ class Body:
         self.tree = ast.parse(self.text)
         whole = ast.parse(textwrap.dedent(file.code(function.with_changes(leading_lines=[]))))
         self.locals = locals_of(whole)
-        self.arguments = whole.body[0].args if isinstance(whole.body[0], FUNCTIONS) else None
-        for one in file.above(function):
-            if isinstance(one, cst.FunctionDef):
-                around = file.code(one.with_changes(leading_lines=[]))
+        self.given = whole.body[0].args if isinstance(whole.body[0], FUNCTIONS) else whole
+        for outer in file.above(function):
+            if isinstance(outer, cst.FunctionDef):
+                around = file.code(outer.with_changes(leading_lines=[]))
                 self.locals |= locals_of(ast.parse(textwrap.dedent(around)))
         self.stored = names(self.tree, ast.Store)
         self.parameters: dict[str, str] = {}
@@ -162,7 +162,7 @@ class Body:
 
     def is_tuple(self, name: str) -> bool:
         """Return whether a name is no parameter of the function, or one declared a tuple."""
-        for one in ast.walk(self.arguments or ast.arguments()):
+        for one in ast.walk(self.given):
             if isinstance(one, ast.arg) and one.arg == name:
                 declared = "" if one.annotation is None else ast.unparse(one.annotation)
                 return declared.lower().startswith("tuple")
