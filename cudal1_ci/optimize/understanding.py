@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, values_in
+from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, time_us, values_in
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.recorded.traffic import bytes_of, size_of
 from cudal1_ci.propose.roofline import DeviceFacts, facts_of, least_us
@@ -90,12 +90,6 @@ def understanding_of(
         num_syncs=sum(one.recorded.syncs for one in operations),
         operations=tuple(sorted(shown, key=lambda one: -(one.share or 0.0))),
     )
-
-
-def time_us(operation: Operation) -> float:
-    """Return the time of an operation: on its device, where that was timed."""
-    device_us = operation.recorded.device_us
-    return operation.recorded.host_us if device_us is None else device_us
 
 
 # --- where the time goes -------------------------------------------------------------------------
