@@ -48,15 +48,15 @@ does not guarantee is guarded in the written code, or nothing is proposed. `expl
 ## Kernels
 
 A Triton or CUDA kernel stays as it is, and is launched with other numbers (`launch_parameters`,
-[launch_config/](../cudal1_ci/propose/launch_config)): sizes of blocks that are powers of two, `num_warps`
-(Triton's own 4 where a launch does not say) and, of kernels with a loop, `num_stages`; of CUDA the
-threads of a block. A number counts where the source has it as one, in the launch, in a `dim3` or
-behind a name that is bound once, and the grid changes with it where that repeats it. What is
-computed is left alone, and so is what an autotuner chooses. First each number is moved by itself,
-one step and two, ten variants of a Triton kernel at most and four of a CUDA kernel, each of which
-nvcc builds; what gained is put together then, and the best goes a step further. What is proposed
-was measured for the calls of the workloads on the device of the report; where others count too,
-`triton.autotune` chooses on each.
+[launch_config/](../cudal1_ci/propose/launch_config)): sizes of blocks that are powers of two,
+`num_warps` (Triton's own 4 where a launch does not say) and, of kernels with a loop, `num_stages`;
+of CUDA the threads of a block. A number counts where the source has it as one, in the launch, in a
+`dim3` or behind a name that is bound once, and the grid changes with it where that repeats it. What
+is computed is left alone, and so is what an autotuner chooses. First each number is moved by
+itself, one step and two, ten variants of a Triton kernel at most and four of a CUDA kernel, each of
+which nvcc builds; what gained is put together then, and the best goes a step further. What is
+proposed was measured for the calls of the workloads on the device of the report; where others count
+too, `triton.autotune` chooses on each.
 
 The same numbers are moved where a module, a function or a file with `Model` launches the kernel, as
 the recorded call showed it: a small grid gets smaller blocks first, a block is not made longer than
