@@ -258,7 +258,9 @@ def other_factor(kernel: Kernel, bound: ast.expr, factor: str) -> str | None:
 def is_numbering(kernel: Kernel, one: Divided, extent: str) -> bool:
     """Return whether `at` numbers all lanes of all programs, nothing else tells them apart, and
     what is beyond the extents is masked out."""
-    if one.at not in kernel.once or not all(one.at in kernel.behind(m) for m in masks_of(kernel)):
+    if one.at not in kernel.once or not all(
+        any(bound == one.at for bound in bounded(kernel, mask)) for mask in masks_of(kernel)
+    ):
         return False
     inside = kernel.parts(kernel.once[one.at])
     own = [each for each in inside if isinstance(each, ast.Call)]
@@ -275,6 +277,18 @@ def is_numbering(kernel: Kernel, one: Divided, extent: str) -> bool:
     if len(known) != 3:
         return False
     return known[0] * math.prod(kernel.launch.grid) >= known[1] * known[2]
+
+
+def bounded(kernel: Kernel, mask: ast.expr) -> Iterator[str]:
+    """Yield the names that a mask, and all that it is a conjunction of, says are below a bound."""
+    match mask:
+        case ast.Name(id=name) if name in kernel.once:
+            yield from bounded(kernel, kernel.once[name])
+        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+            yield from bounded(kernel, left)
+            yield from bounded(kernel, right)
+        case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()]):
+            yield name
 
 
 def masks_of(kernel: Kernel) -> Iterator[ast.expr]:
@@ -355,7 +369,7 @@ def programs(call: Call) -> Iterator[Change]:
         is_plain = len(ids) == 2 and all(len(names) == 1 for names in axes.values())
         grid = (*kernel.launch.grid, 1, 1)
         has_atomics = any(name_of(one.func).startswith("atomic_") for one in kernel.calls)
-        if not is_plain or has_atomics or min(grid[:2]) < 2:
+        if not is_plain or has_atomics or min(grid[:2]) < 2 or calls_others(kernel):
             continue
         (fast,), (slow,) = axes.values()
         if not is_across(kernel, fast, slow):
@@ -370,6 +384,20 @@ def programs(call: Call) -> Iterator[Change]:
         if len(new) == 2:
             said = f"neighboring programs of {kernel.launch.kernel} are far apart in memory"
             yield Change(path, new, said)
+
+
+def calls_others(kernel: Kernel) -> bool:
+    """Return whether a kernel calls functions of the user's, which may ask for the program too."""
+    known = {one.arg for one in kernel.function.args.args} | {*kernel.bound} | MODULES
+    for one in kernel.calls:
+        root = one.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_method = isinstance(one.func, ast.Attribute) and not isinstance(root, ast.Name)
+        names = PLAIN if root is one.func else known
+        if not is_method and not (isinstance(root, ast.Name) and root.id in names):
+            return True
+    return False
 
 
 def renumbered(kernel: Kernel, fast: str, slow: str) -> list[tuple[str, str]]:

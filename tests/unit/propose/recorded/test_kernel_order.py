@@ -88,6 +88,8 @@ def test_each_element_is_still_computed_once(tmp_path, rows, cols):
         ("x = tl.load(x_ptr", "x = tl.load(out_ptr"),  # what it writes is read
         ("    tl.store", "    tl.atomic_add"),
         ("x_ptr + row * stride + col, mask=mask", "x_ptr + row * stride + col"),
+        ("mask=mask)\n    b", "mask=col < cols)\n    b"),  # rows are not bounded any more
+        ("mask=mask)\n    b", "mask=mask | (col < cols))\n    b"),
         ("torch.empty_like(x)", "x.clone()"),
         ("grid = (triton.cdiv(rows * cols, 16),)", "grid = (2,)"),  # only a part is computed
     ],
@@ -147,6 +149,11 @@ def get_inputs():
 
 TILES = """
 @triton.jit
+def first():
+    return tl.program_id(0)
+
+
+@triton.jit
 def double(x_ptr, out_ptr, M, N, stride, BM: tl.constexpr, BN: tl.constexpr):
     pid_m = tl.program_id(0)
     pid_n = tl.program_id(1)
@@ -187,6 +194,7 @@ def test_programs_move_along_the_dimension_without_a_stride(tmp_path):
         ("torch.randn(11, 23)", "torch.randn(23, 11).T"),
         ("tl.store(", "tl.atomic_add("),
         ("rn = pid_n * BN", "rn = tl.program_id(1) * BN"),
+        ("2 * tl.load", "first() * tl.load"),
         ("torch.randn(11, 23)", "torch.randn(3, 23)"),  # one row of programs
     ],
 )
