@@ -14,6 +14,7 @@ same. Programs are numbered in the other order in the same way; the grid stays a
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -162,19 +163,31 @@ class Kernel:
 
 
 def kernels(call: Call) -> Iterator[tuple[Operation, Kernel, File, str]]:
-    """Yield the launches of kernels whose source is in the program."""
+    """Yield the launches of kernels whose source is in the program, equal ones once."""
+    seen: set[object] = set()
     for one in call.graph.operations:
         launch, frame = one.recorded.launch, call.source.frame(one)
         if launch is None or launch.language != "triton" or launch.first_line is None:
             continue
+        numbers = tuple(each.argument.text for each in one.recorded.kwargs)
+        key = (one.recorded.span, launch, numbers)
         file = call.source.file(launch.file)
-        if file is None or frame is None:
+        if file is None or frame is None or key in seen:
             continue
-        for node in ast.walk(ast.parse(file.text)):
-            if isinstance(node, ast.FunctionDef) and node.name == launch.kernel:
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-                if first == launch.first_line:
-                    yield one, Kernel(node, one, launch), file, launch.file
+        seen.add(key)
+        function = functions(file.text).get((launch.kernel, launch.first_line))
+        if function is not None:
+            yield one, Kernel(function, one, launch), file, launch.file
+
+
+@functools.lru_cache(maxsize=4)
+def functions(text: str) -> dict[tuple[str, int], ast.FunctionDef]:
+    """Return the functions of a text by name and first line, that of a decorator included."""
+    return {
+        (node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 # --- lanes ---------------------------------------------------------------------------------------
