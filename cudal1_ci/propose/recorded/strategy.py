@@ -15,6 +15,7 @@ from cudal1_ci.propose.recorded import (
     factors,
     filters,
     foreach,
+    kernel_order,
     lookups,
     loops,
     masks,
@@ -50,6 +51,7 @@ RULES: tuple[RecordedRule, ...] = (
     *tables.RULES,
     *targets.RULES,
     *triplets.RULES,
+    *kernel_order.RULES,
 )
 
 
