@@ -23,6 +23,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.windows import moving
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
@@ -123,6 +124,15 @@ class Batch:
         if name in names_in(value) and name not in self.lift.known:
             line = self.loop.file.ranges[value].start.line
             raise Refused(f"line {line} carries `{name}` from one pass to the next")
+        bounds = self.lift.bounds
+        number = None
+        if bounds is not None:
+            number = moving(value, bounds.index, self.lift.numbers, self.lift.changing)
+        if number is not None and bounds is not None and name != bounds.index:
+            self.forget(name)
+            self.stored.add(name)
+            self.lift.numbers[name] = number
+            return
         lifted = self.lift.lift_any(value)
         self.stored.add(name)
         made = self.loop.operations.get(value)
@@ -407,7 +417,7 @@ class Batch:
         at = lines.index(loop)  # type: ignore[arg-type]
         before = [one for one in lines[:at] if name in names_anywhere(one)]
         after = [one for one in lines[at + 1 :] if name in names_anywhere(one)]
-        if len(before) != 1 or not is_empty_list(before[0], name) or len(after) != 1:
+        if len(before) != 1 or not is_empty_list(before[0], self.results) or len(after) != 1:
             raise Refused
         if reads_of(self.loop.function, name) != 2:
             raise Refused
@@ -444,7 +454,10 @@ def reads_of(function: cst.FunctionDef, name: str) -> int:
             count += 1
         if isinstance(one, cst.AssignTarget | cst.For | cst.Param):
             target = one.name if isinstance(one, cst.Param) else one.target
-            stores += isinstance(target, cst.Name) and target.value == name
+            parts = (
+                [o.value for o in target.elements] if isinstance(target, cst.Tuple) else [target]
+            )
+            stores += sum(isinstance(o, cst.Name) and o.value == name for o in parts)
     return count - stores
 
 
@@ -480,7 +493,7 @@ def kind_and_dimension(function: str, join: cst.Call) -> tuple[str, int]:
 
 def joined(function: str, join: cst.Call, lifted: Lifted) -> str:
     """Return what joins the turns as `torch.stack` or `torch.cat` did."""
-    if lifted.turns is None or not lifted.is_new:
+    if lifted.turns is None or not (lifted.is_new or lifted.has_windows):
         raise Refused
     kind, dim = kind_and_dimension(function, join)
     if dim < 0:
@@ -488,7 +501,8 @@ def joined(function: str, join: cst.Call, lifted: Lifted) -> str:
     if kind == "cat" and lifted.is_kept and lifted.turns == dim:
         return lifted.code
     code = moved(lifted, dim)
-    return f"{bracketed(code)}.flatten({dim}, {dim + 1})" if kind == "cat" else code
+    code = f"{bracketed(code)}.flatten({dim}, {dim + 1})" if kind == "cat" else code
+    return code if lifted.is_new else f"{bracketed(code)}.clone()"
 
 
 def moved(lifted: Lifted, dim: int) -> str:
@@ -576,13 +590,17 @@ def append_of(node: cst.Expr) -> tuple[str, cst.BaseExpression] | None:
     )
 
 
-def is_empty_list(node: cst.CSTNode, name: str) -> bool:
-    """Return whether a line is `outs = []`."""
+def is_empty_list(node: cst.CSTNode, names: set[str]) -> bool:
+    """Return whether a line is `outs = []`, or `outs, sums = [], []`."""
     if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
         return False
     assign = node.body[0]
     if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
         return False
     target, value = assign.targets[0].target, assign.value
-    is_empty = isinstance(value, cst.List) and not value.elements
-    return isinstance(target, cst.Name) and target.value == name and is_empty
+    targets, values = [target], [value]
+    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+        targets = [one.value for one in target.elements]
+        values = [one.value for one in value.elements]
+    are_empty = all(isinstance(one, cst.List) and not one.elements for one in values)
+    return are_empty and all(isinstance(o, cst.Name) and o.value in names for o in targets)

@@ -7,7 +7,7 @@ Turns become a dimension: `x[:, t]` is `x` with the turns at dimension 1, `self.
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -44,6 +44,7 @@ from cudal1_ci.propose.recorded.lifted import (
     within,
 )
 from cudal1_ci.propose.recorded.source import File, Source, bracketed
+from cudal1_ci.propose.recorded.windows import Moving, moving, unfolded, width
 from cudal1_ci.propose.rewrites.terms import names_in
 
 
@@ -69,6 +70,10 @@ class Lift:
     """Of tensors that names of the loop hold."""
     writes: bool = False
     """Whether turns write into tensors of their own."""
+    helper: Callable[[Lift, cst.Call], Lifted] | None = None
+    """What writes a call of a function of the checkout for all turns."""
+    numbers: dict[str, Moving] = field(default_factory=dict)
+    """Numbers of the host that names of the loop hold."""
 
     def __post_init__(self) -> None:
         self.ranks: dict[cst.CSTNode, tuple[int, str]] = {}
@@ -129,6 +134,8 @@ class Lift:
             return found
         if isinstance(node, cst.Subscript):
             return self.subscript(node)
+        if isinstance(node, cst.Call) and node not in self.operations and self.helper is not None:
+            return self.helper(self, node)
         operation = self.operation(node)
         if isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation):
             return self.elementwise(node, self.children(node))
@@ -363,9 +370,13 @@ class Lift:
             dim = dim + rank if dim < 0 else dim
             if x.turns == dim and not x.is_kept:
                 return replace(x, rank=rank, is_kept=True)
+        windows = x.code if x.has_windows and x.turns == 1 else ""
         x = x.first()
         if name in ("view", "reshape"):
-            return self.reshaped(node, x, operands)
+            return self.reshaped(node, x, operands, windows)
+        if name == "repeat" and x.turns is not None and len(given) == x.rank == rank:
+            sizes = ", ".join(["1", *map(self.number, given)])
+            return Lifted(f"{bracketed(x.code)}.repeat({sizes})", rank, 0, is_computed=True)
         if name == "t" and x.rank == 2:
             return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
         new = {operands[0]: x.code}
@@ -407,7 +418,9 @@ class Lift:
         flat = f"{bracketed(x.code)}.flatten(1)" if x.rank > 1 else bracketed(x.code)
         return Lifted(f"{flat}.{WHOLE[name]}(dim=1)", 0, 0, is_computed=True)
 
-    def reshaped(self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression]) -> Lifted:
+    def reshaped(
+        self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression], windows: str = ""
+    ) -> Lifted:
         function = node.func
         sizes = operands[1:]
         is_method = isinstance(function, cst.Attribute) and function.value is operands[0]
@@ -425,6 +438,11 @@ class Lift:
             return replace(x, code=flat, rank=1, is_new=False)
         if "-1" in spelled and split(self.bounds.count)[1] < 0:
             raise Refused  # without a turn, -1 has no meaning
+        of, _, kept = windows.partition(".unfold(1, ")
+        if kept and spelled[0] in (f"{of}.size(0)", f"{of}.shape[0]"):  # the rows stay first
+            listed = ", ".join([spelled[0], self.bounds.count, *spelled[1:]])
+            code = f"{windows}.reshape({listed})"
+            return replace(x, code=code, rank=self.rank(node), turns=1, is_new=False)
         listed = ", ".join([self.bounds.count, *spelled])
         code = f"{bracketed(x.code)}.reshape({listed})"
         return replace(x, code=code, rank=self.rank(node), is_new=False)
@@ -495,6 +513,9 @@ class Lift:
             index = part.lower
             if index is None or part.upper is None or part.step is not None:
                 raise Refused
+            sliding = self.sliding(node, parts, at)
+            if sliding is not None:
+                return sliding
             if not one_more(self.code(part.upper), self.code(index)):
                 raise Refused
         else:
@@ -519,6 +540,28 @@ class Lift:
         else:
             code = f"{base}[{', '.join([*[':'] * at, picks.code])}]"
         return Lifted(code, rank, turns, is_kept, is_computed=True)
+
+    def sliding(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted | None:
+        """Return windows that begin at each turn's position; None if they are single positions."""
+        part = cst.ensure_type(parts[at], cst.Slice)
+        if self.bounds is None or self.bounds.low or part.lower is None or part.upper is None:
+            return None
+        lower, upper = (
+            moving(one, self.bounds.index, self.numbers, self.changing)
+            for one in (part.lower, part.upper)
+        )
+        size = width(lower, upper)
+        if lower is None or size is None or (size == "1" and lower.step == "1"):
+            return None
+        rank, base = self.rank(node), self.code(node.value)
+        turns = self.position(parts, at, rank, is_kept=True)
+        listed = [self.spelled(one) for one in parts]
+        listed[at] = ":"
+        while listed and listed[-1] in (":", "..."):
+            listed.pop()
+        base = f"{base}[{', '.join(listed)}]" if any(o != ":" for o in listed) else base
+        code = unfolded(base, turns, size, lower.step, self.bounds.count, rank)
+        return Lifted(code, rank, turns, is_new=False, has_windows=True)
 
     def dtype(self, node: cst.BaseExpression) -> str:
         if node in self.ranks:

@@ -73,6 +73,8 @@ class Lifted:
     """Whether it holds positions of a dimension without a duplicate: "all" of them, or "some"."""
     ragged: tuple[Lifted, Lifted] | None = None
     """Positions and their mask, if it is the positions that a mask lets through."""
+    has_windows: bool = False
+    """Whether turns may share elements, as windows that slide over a tensor do."""
 
     def first(self) -> Lifted:
         """Return it with the turns as first dimension."""

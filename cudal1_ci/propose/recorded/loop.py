@@ -9,6 +9,7 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
+from cudal1_ci.propose.recorded.helpers import mapped
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
@@ -100,6 +101,7 @@ class Loop:
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
         lift.lines = [] if isinstance(self.node, cst.For) else None
+        lift.helper = mapped
         if isinstance(self.target, cst.Name):
             lift.bounds = self.bounds(self.target.value)
             if lift.bounds is not None:
@@ -295,7 +297,7 @@ class Loop:
                 return None
         high = given[-1]
         plain = cst.Name | cst.Attribute | cst.Integer | cst.Subscript | cst.Call
-        parts = [high.left, high.right] if isinstance(high, cst.BinaryOperation) else [high]
+        parts = list(leaves(high))
         if low < 0 or not all(isinstance(one, plain) for one in parts):
             return None
         for one in within(high):
@@ -437,6 +439,16 @@ def drawn_from(
     elif over.func.value == "zip" and len(plain) == len(names) and all(map(is_name, names)):
         for name, one in zip(names, plain, strict=True):
             yield cst.ensure_type(name, cst.Name).value, one
+
+
+def leaves(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """Yield the parts of a sum, a difference, a product or a quotient of whole numbers."""
+    arithmetic = cst.Add | cst.Subtract | cst.Multiply | cst.FloorDivide
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, arithmetic):
+        yield from leaves(node.left)
+        yield from leaves(node.right)
+    else:
+        yield node
 
 
 def listed_tensor(node: cst.BaseExpression) -> cst.BaseExpression | None:
