@@ -425,7 +425,8 @@ class Batch:
         lifted = self.lift.lift(value)
         if join is None:
             raise Refused
-        code = joined(self.loop.code(join.func), join, lifted)
+        dtype = self.lift.dtype(value)
+        code = joined(self.loop.code(join.func), join, lifted, dtype)
         if names_in(cst.parse_expression(lifted.code)) & self.changes_later:
             raise Refused
         self.pending.append(lifted.code)
@@ -491,10 +492,13 @@ def kind_and_dimension(function: str, join: cst.Call) -> tuple[str, int]:
     return kind, integer(join.args[1].value)
 
 
-def joined(function: str, join: cst.Call, lifted: Lifted) -> str:
-    """Return what joins the turns as `torch.stack` or `torch.cat` did."""
+def joined(function: str, join: cst.Call, lifted: Lifted, dtype: str = "") -> str:
+    """Return what joins the turns as `torch.stack`, `torch.cat` or `sum` did."""
     if lifted.turns is None or not (lifted.is_new or lifted.has_windows):
         raise Refused
+    if function == "sum" and len(join.args) == 1 and dtype.startswith(("float", "bfloat")):
+        first = lifted.first()
+        return f"{bracketed(first.code)}.sum(0)"
     kind, dim = kind_and_dimension(function, join)
     if dim < 0:
         dim += lifted.rank + (kind == "stack")

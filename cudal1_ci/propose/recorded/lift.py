@@ -72,6 +72,11 @@ class Lift:
     """Whether turns write into tensors of their own."""
     helper: Callable[[Lift, cst.Call], Lifted] | None = None
     """What writes a call of a function of the checkout for all turns."""
+    stacked: Callable[[Lift, cst.Call], Lifted | None] | None = None
+    """What writes a call of each turn's own module for all turns."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """Code of the lists of which names of the loop are the modules."""
+    functional: str = "torch.nn.functional"
     numbers: dict[str, Moving] = field(default_factory=dict)
     """Numbers of the host that names of the loop hold."""
 
@@ -288,6 +293,9 @@ class Lift:
     # --- calls ------------------------------------------------------------------------------------
 
     def call(self, node: cst.Call, operation: Operation) -> Lifted:
+        own = None if self.stacked is None else self.stacked(self, node)
+        if own is not None:
+            return own
         operands = self.source.operands(operation)
         plain = [one.value for one in node.args if one.keyword is None and not one.star]
         named = [one.value for one in node.args if one.keyword is not None]
@@ -623,6 +631,14 @@ class Lift:
             self.lines.append(f"{name} = {code}")
             return name
         return known[code]
+
+    def kept(self, code: str, wanted: str) -> str:
+        """Return a name for code that is assigned before; the code where there is no room."""
+        if self.lines is None:
+            return code
+        name = self.free_name(wanted)
+        self.lines.append(f"{name} = {code}")
+        return name
 
     def free_name(self, wanted: str) -> str:
         """Return a name that nothing else has."""

@@ -23,6 +23,7 @@ from cudal1_ci.propose.recorded.lifted import (
 )
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File
+from cudal1_ci.propose.recorded.stacked import is_stack, stacked
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
@@ -101,7 +102,8 @@ class Loop:
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
         lift.lines = [] if isinstance(self.node, cst.For) else None
-        lift.helper = mapped
+        lift.helper, lift.stacked = mapped, stacked
+        lift.functional = self.call.source.functional(self.name)[0]
         if isinstance(self.target, cst.Name):
             lift.bounds = self.bounds(self.target.value)
             if lift.bounds is not None:
@@ -113,7 +115,7 @@ class Loop:
             if over is None:
                 first = next((one for _, one in drawn if one is not None), None)
                 first = None if first is None else listed_tensor(first) or first
-                if first is None or not is_name(first):
+                if first is None or not (is_name(first) or self.is_stack(first)):
                     return None
                 high = f"len({self.code(first)})"
                 sizes = frozenset([*self.sizes(), (high, self.code(first), 0)])
@@ -125,6 +127,9 @@ class Loop:
     def draw(self, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
         """Know what a name is that takes the rows of a tensor in turn."""
         graph, is_list = self.call.graph, False
+        if self.is_stack(over):
+            lift.modules[target] = self.code(over)
+            return True
         if is_name(over):
             made = self.list_made_of(self.code(over))
             is_list, over = made is not None, over if made is None else made
@@ -144,6 +149,10 @@ class Loop:
         lift.known[target] = Lifted(self.code(over), len(held.shape) - 1, 0, is_new=False)
         lift.dtypes[target] = held.dtype
         return True
+
+    def is_stack(self, node: cst.BaseExpression) -> bool:
+        """Return whether an expression is a list of modules that can be called as one."""
+        return is_stack(self.file, self.node, node)
 
     def is_even(self, drawn: list[cst.BaseExpression]) -> bool:
         """Return whether tensors have the same number of rows for any inputs: `zip` ends with the
