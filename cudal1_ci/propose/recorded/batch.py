@@ -34,7 +34,6 @@ class Batch:
 
     loop: Loop
     lift: Lift
-    lines: list[str] = field(default_factory=list)
     new: dict[cst.CSTNode, str] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     results: set[str] = field(default_factory=set)
@@ -48,6 +47,12 @@ class Batch:
     """Whether turns write into tensors."""
     has_effect: bool = False
     """Whether turns write into tensors that are no locals of theirs."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Return what is written in the place of the loop."""
+        assert self.lift.lines is not None
+        return self.lift.lines
 
     def change(self) -> Change:
         """Return the loop as batched lines; raise Refused if it is another one."""
@@ -75,10 +80,9 @@ class Batch:
             raise Refused("no sum, list or tensor is made in it")
         if self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused("what the last pass leaves is read after the loop")
-        lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,
-            new={self.loop.node: "\n".join(lines), **self.new},
+            new={self.loop.node: "\n".join(self.lines), **self.new},
             found=shown_loop(self.loop),
             modules=frozenset(("torch",)),
         )
@@ -141,7 +145,7 @@ class Batch:
         elif isinstance(value, cst.Name):
             self.lift.dtypes[name] = self.lift.dtype(value)
         is_copy = self.writes and lifted.is_new and lifted.ragged is None
-        if lifted.ragged is not None or not (lifted.is_computed or is_copy):
+        if not (lifted.is_tensor or lifted.pair) or not (lifted.is_computed or is_copy):
             self.forget(name)
             self.lift.known[name] = lifted
             return
@@ -172,7 +176,7 @@ class Batch:
         for one, known in self.lift.known.items():
             if one == name or (not views_too and not known.is_new and known.ragged is None):
                 continue
-            codes = [known.code, *(part.code for part in known.ragged or ())]
+            codes = [known.code, known.valid, *(part.code for part in known.ragged or ())]
             if any(code and name in names_in(cst.parse_expression(code)) for code in codes):
                 raise Refused
         if any(name in names_in(cst.parse_expression(one)) for one in self.pending):
@@ -417,12 +421,14 @@ class Batch:
         at = lines.index(loop)  # type: ignore[arg-type]
         before = [one for one in lines[:at] if name in names_anywhere(one)]
         after = [one for one in lines[at + 1 :] if name in names_anywhere(one)]
-        if len(before) != 1 or not is_empty_list(before[0], self.results) or len(after) != 1:
+        if len(before) != 1 or not is_empty_list(before[0], self.results) or not after:
             raise Refused
-        if reads_of(self.loop.function, name) != 2:
+        is_rebound = block is self.loop.function.body and binds(after[0], name)
+        if not is_rebound and (len(after) != 1 or reads_of(self.loop.function, name) != 2):
             raise Refused
-        join = the_join(after[0], name)
-        lifted = self.lift.lift(value)
+        value_read = bound_value(after[0]) if is_rebound else after[0]
+        join = None if value_read is None else the_join(value_read, name)
+        lifted = self.lift.lift_any(value)
         if join is None:
             raise Refused
         dtype = self.lift.dtype(value)
@@ -435,7 +441,8 @@ class Batch:
             self.new[join] = code
         else:
             self.lines.append(f"{name} = {code}")
-            self.new[join] = name
+            is_copy = is_rebound and bound_value(after[0]) is join
+            self.new[after[0] if is_copy else join] = "" if is_copy else name
 
 
 def shown_loop(loop: Loop) -> str:
@@ -494,7 +501,9 @@ def kind_and_dimension(function: str, join: cst.Call) -> tuple[str, int]:
 
 def joined(function: str, join: cst.Call, lifted: Lifted, dtype: str = "") -> str:
     """Return what joins the turns as `torch.stack`, `torch.cat` or `sum` did."""
-    if lifted.turns is None or not (lifted.is_new or lifted.has_windows):
+    if lifted.valid and kind_and_dimension(function, join) == ("cat", 0):
+        return f"{lifted.code}[{lifted.valid}]"
+    if lifted.turns is None or not (lifted.is_new or lifted.has_windows) or not lifted.is_tensor:
         raise Refused
     if function == "sum" and len(join.args) == 1 and dtype.startswith(("float", "bfloat")):
         first = lifted.first()
@@ -591,6 +600,21 @@ def append_of(node: cst.Expr) -> tuple[str, cst.BaseExpression] | None:
         return None
     return (
         (function.value.value, call.args[0].value) if isinstance(function.value, cst.Name) else None
+    )
+
+
+def bound_value(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """Return what a line assigns."""
+    line = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
+    return line.value if isinstance(line, cst.Assign) and len(node.body) == 1 else None  # type: ignore[attr-defined]
+
+
+def binds(node: cst.CSTNode, name: str) -> bool:
+    """Return whether a line is an assignment to a name alone."""
+    return bound_value(node) is not None and all(
+        isinstance(one.target, cst.Name) and one.target.value == name
+        for one in within(node)
+        if isinstance(one, cst.AssignTarget)
     )
 
 

@@ -44,6 +44,7 @@ from cudal1_ci.propose.recorded.lifted import (
     within,
 )
 from cudal1_ci.propose.recorded.source import File, Source, bracketed
+from cudal1_ci.propose.recorded.spans import REDUCED, host_number, masked, reduced
 from cudal1_ci.propose.recorded.windows import Moving, moving, unfolded, width
 from cudal1_ci.propose.rewrites.terms import names_in
 
@@ -105,7 +106,7 @@ class Lift:
     def lift(self, node: cst.BaseExpression) -> Lifted:
         """Return an expression for all turns. Raises: Refused, with the innermost reason."""
         found = self.lift_any(node)
-        if found.pair or found.ragged is not None:
+        if not found.is_tensor:
             raise Refused(self.at(node, "is more than one tensor of one size in all passes"))
         return found
 
@@ -139,6 +140,12 @@ class Lift:
             return found
         if isinstance(node, cst.Subscript):
             return self.subscript(node)
+        read = host_number(node)
+        if read is not None:
+            number = self.lift(read)
+            if number.rank or number.turns != 0 or self.dtype(read) not in INDEX_DTYPES:
+                raise Refused
+            return replace(number, is_host=True)
         if isinstance(node, cst.Call) and node not in self.operations and self.helper is not None:
             return self.helper(self, node)
         operation = self.operation(node)
@@ -235,6 +242,11 @@ class Lift:
         is_pair = is_pair and bool(self.known[base.value].pair)  # type: ignore[attr-defined]
         if not is_pair and not (made and is_pair_operation(made[0])):
             return None
+        if index == 0 and made and made[0].name in ("max", "min") and isinstance(base, cst.Call):
+            over = self.source.operands(made[0])[0]
+            if over is not None and self.varies(over) and (x := self.lift_any(over)).valid:
+                name = f"a{made[0].name}"
+                return reduced(base, made, x, name, self.dtype(over), self.kept)
         pair = self.lift_any(base)
         if not pair.pair or index not in (0, 1):
             raise Refused
@@ -285,7 +297,7 @@ class Lift:
         if name not in self.changing:
             return f"{name}.size({dim})"
         known = self.known.get(name)
-        if known is None or known.pair or known.ragged is not None or known.turns is None:
+        if known is None or not known.is_tensor or known.turns is None:
             raise Refused
         x = known.first()
         return f"{bracketed(x.code)}.size({dim + 1 if dim >= 0 else dim})"
@@ -319,6 +331,8 @@ class Lift:
             raise Refused
         real = [one for one in operands if one is not None]
         name = operation.name
+        if name in REDUCED and self.varies(real[0]) and (x := self.lift_any(real[0])).valid:
+            return reduced(node, self.operations[node], x, name, self.dtype(real[0]), self.kept)
         if name == "einsum":
             return self.einsum(node, plain)
         if name == "matmul":
@@ -482,13 +496,46 @@ class Lift:
         base = node.value
         parts = [one.slice for one in node.slice]
         if self.varies(base):
+            if len(parts) == 1 and self.is_span(parts[0]):
+                return self.spanned(self.lift(base).first(), parts[0], self.rank(node))
             return self.of_turn(node, self.lift(base).first(), parts)
         self.check_pure(base)
+        if len(parts) > 1 and self.is_span(parts[1]) and all(map(is_whole, parts[2:])):
+            return self.spanned(self.row_of(base, parts[0]), parts[1], self.rank(node))
         turning = [i for i, one in enumerate(parts) if self.varies(one)]
         others = [one for i, one in enumerate(parts) if i not in turning]
         if len(turning) == 1 and all(is_basic(one) for one in others):
             return self.picked(node, parts, turning[0])
         return self.gathered(node, parts)
+
+    def is_span(self, part: cst.BaseSlice) -> bool:
+        """Return whether a part of a subscript is `:n`, with a length of the turn."""
+        if not isinstance(part, cst.Slice) or part.upper is None or part.step is not None:
+            return False
+        starts = part.lower is None or self.code(part.lower) == "0"
+        return starts and self.varies(part.upper)
+
+    def row_of(self, base: cst.BaseExpression, part: cst.BaseSlice) -> Lifted:
+        """Return the row of a tensor that has the turn's number."""
+        index = part.value if isinstance(part, cst.Index) else None
+        if index is None or self.bounds is None or self.bounds.offset(index) != 0:
+            raise Refused
+        span = self.bounds.span(0, (self.code(base), 0))
+        code = self.code(base) if span == ":" else f"{bracketed(self.code(base))}[{span}]"
+        return Lifted(code, 1, 0, is_new=False)
+
+    def spanned(self, x: Lifted, part: cst.BaseSlice, rank: int) -> Lifted:
+        """Return the first positions of each turn."""
+        upper = cst.ensure_type(part, cst.Slice).upper
+        if upper is None or x.turns != 0:
+            raise Refused
+        bound = self.lift_any(upper)
+        is_number = bound.is_host or self.dtype(upper) in INDEX_DTYPES
+        if bound.rank or bound.turns != 0 or not replace(bound, is_host=False).is_tensor:
+            raise Refused
+        if not is_number:
+            raise Refused
+        return masked(x, bound, rank, self.kept)
 
     def of_turn(self, node: cst.Subscript, x: Lifted, parts: list[cst.BaseSlice]) -> Lifted:
         """Return a subscript of a value that differs between turns."""
@@ -610,7 +657,8 @@ class Lift:
         listed = []
         for index, dims in indices:
             if isinstance(index, str):
-                listed.append(self.named(f"{index}[{', '.join([':', *['None'] * most])}]"))
+                whole = f"{index}[{', '.join([':', *['None'] * most])}]"
+                listed.append(self.kept(whole, "positions"))
             elif index.turns is not None and dims != most:
                 raise Refused
             else:
@@ -621,24 +669,15 @@ class Lift:
         assert self.bounds is not None
         return f"torch.arange({self.bounds.limits(offset)}, device={self.code(base)}.device)"
 
-    def named(self, code: str) -> str:
-        """Return a name for code that is assigned before, where there is room for that."""
-        if self.lines is None:
-            return code
-        known = {value: name for name, _, value in (one.partition(" = ") for one in self.lines)}
-        if code not in known:
-            name = self.free_name("positions")
-            self.lines.append(f"{name} = {code}")
-            return name
-        return known[code]
-
     def kept(self, code: str, wanted: str) -> str:
         """Return a name for code that is assigned before; the code where there is no room."""
-        if self.lines is None:
+        if self.lines is None or code.isidentifier():
             return code
-        name = self.free_name(wanted)
-        self.lines.append(f"{name} = {code}")
-        return name
+        known = {value: name for name, _, value in (one.partition(" = ") for one in self.lines)}
+        if code not in known or names_in(cst.parse_expression(code)) & self.changing:
+            known[code] = self.free_name(wanted)
+            self.lines.append(f"{known[code]} = {code}")
+        return known[code]
 
     def free_name(self, wanted: str) -> str:
         """Return a name that nothing else has."""

@@ -26,7 +26,7 @@ def find_joined(call: Call) -> Iterator[Change]:
         if lift is None:
             continue
         try:
-            lifted = lift.lift(node.elt)
+            lifted = lift.lift_any(node.elt)
             change = joined_comprehension(loop, node, lifted, lift.dtype(node.elt))
         except Refused as refused:
             call.miss(loop.inside[0], not_batched(loop, refused), node)
