@@ -77,6 +77,8 @@ class Lift:
     """What writes a call of each turn's own module for all turns."""
     modules: dict[str, str] = field(default_factory=dict)
     """Code of the lists of which names of the loop are the modules."""
+    turns: str = ""
+    """Code of the number of turns, if tensors may have more rows."""
     functional: str = "torch.nn.functional"
     numbers: dict[str, Moving] = field(default_factory=dict)
     """Numbers of the host that names of the loop hold."""

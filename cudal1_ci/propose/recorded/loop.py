@@ -109,8 +109,12 @@ class Loop:
             if lift.bounds is not None:
                 return lift
         drawn = list(drawn_from(self.target, self.over))
-        if not self.is_even([over for _, over in drawn if over is not None]):
-            return None
+        overs = [over for _, over in drawn if over is not None]
+        if not self.is_even(overs):
+            if not all(is_name(one) and self.list_made_of(self.code(one)) is None for one in overs):
+                return None
+            lengths = ", ".join(f"len({self.code(one)})" for one in overs)
+            lift.turns = lift.kept(f"min({lengths})", "turns")
         for target, over in drawn:
             if over is None:
                 first = next((one for _, one in drawn if one is not None), None)
@@ -146,7 +150,11 @@ class Loop:
                 return False
         elif turn is None or len(held.shape) != len(turn.shape) + 1 or held.shape[0] == 0:
             return False
-        lift.known[target] = Lifted(self.code(over), len(held.shape) - 1, 0, is_new=False)
+        code = self.code(over)
+        code = (
+            f"{code}[:{' ' * (not lift.turns.isidentifier())}{lift.turns}]" if lift.turns else code
+        )
+        lift.known[target] = Lifted(code, len(held.shape) - 1, 0, is_new=False)
         lift.dtypes[target] = held.dtype
         return True
 

@@ -63,9 +63,8 @@ return torch.stack(out)
 """,
     "greatest": """
 out = []
-for i, row in enumerate(x):
-    n = some[i].item()
-    out.append(row[:n].max(dim=0)[0])
+for row, n in zip(x, some):
+    out.append(row[: n.item()].max(dim=0)[0])
 return torch.stack(out)
 """,
     "greatest, by its name": """
@@ -97,7 +96,6 @@ LEFT = {
     "kept": "out.append(x[i, : some[i]].mean(0, keepdim=True))",
     "of columns": "out.append(x[i, :, : some[i]].sum(1))",
     "population": "out.append(x[i, : some[i]].std(0, correction=0))",
-    "of a zip that may end early": "out = [r[:n].sum(0) for r, n in zip(x, some)]",
     "the number itself": "n = int(some[i])\n    out.append(x[i, :n].sum(0) * n)",
 }
 
