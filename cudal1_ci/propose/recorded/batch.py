@@ -176,7 +176,12 @@ class Batch:
         for one, known in self.lift.known.items():
             if one == name or (not views_too and not known.is_new and known.ragged is None):
                 continue
-            codes = [known.code, known.valid, *(part.code for part in known.ragged or ())]
+            codes = [
+                known.code,
+                known.valid,
+                known.classes,
+                *(part.code for part in known.ragged or ()),
+            ]
             if any(code and name in names_in(cst.parse_expression(code)) for code in codes):
                 raise Refused
         if any(name in names_in(cst.parse_expression(one)) for one in self.pending):

@@ -44,7 +44,7 @@ from cudal1_ci.propose.recorded.lifted import (
     within,
 )
 from cudal1_ci.propose.recorded.source import File, Source, bracketed
-from cudal1_ci.propose.recorded.spans import REDUCED, host_number, masked, reduced
+from cudal1_ci.propose.recorded.spans import FLOATS, REDUCED, by_class, host_number, masked, reduced
 from cudal1_ci.propose.recorded.windows import Moving, moving, unfolded, width
 from cudal1_ci.propose.rewrites.terms import names_in
 
@@ -142,6 +142,9 @@ class Lift:
             return found
         if isinstance(node, cst.Subscript):
             return self.subscript(node)
+        classes = self.classes(node)
+        if classes is not None:
+            return classes
         read = host_number(node)
         if read is not None:
             number = self.lift(read)
@@ -161,6 +164,20 @@ class Lift:
                 raise Refused
             return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
         raise Refused
+
+    def classes(self, node: cst.BaseExpression) -> Lifted | None:
+        """Return what `classes == i` is, with the turn's number."""
+        if not isinstance(node, cst.Comparison) or self.bounds is None or self.bounds.low:
+            return None
+        left, right = self.children(node)
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, cst.Name) and one.value == self.bounds.index:
+                is_fixed = not self.varies(other) and self.operation(node).name == "eq"
+                if not is_fixed or self.rank(node) != 1 or self.dtype(other) not in INDEX_DTYPES:
+                    return None
+                self.check_pure(other)
+                return Lifted("", 1, 0, classes=self.code(other))
+        return None
 
     def check_pure(self, node: cst.BaseExpression) -> None:
         """Refuse what may not be moved."""
@@ -333,8 +350,12 @@ class Lift:
             raise Refused
         real = [one for one in operands if one is not None]
         name = operation.name
-        if name in REDUCED and self.varies(real[0]) and (x := self.lift_any(real[0])).valid:
-            return reduced(node, self.operations[node], x, name, self.dtype(real[0]), self.kept)
+        if name in REDUCED and self.varies(real[0]):
+            x, made, dtype = self.lift_any(real[0]), self.operations[node], self.dtype(real[0])
+            if x.valid:
+                return reduced(node, made, x, name, dtype, self.kept)
+            if x.classes and x.code and dtype.startswith(FLOATS) and self.bounds is not None:
+                return by_class(node, made, x, name, self.bounds.high, self.kept)
         if name == "einsum":
             return self.einsum(node, plain)
         if name == "matmul":
@@ -504,6 +525,11 @@ class Lift:
         self.check_pure(base)
         if len(parts) > 1 and self.is_span(parts[1]) and all(map(is_whole, parts[2:])):
             return self.spanned(self.row_of(base, parts[0]), parts[1], self.rank(node))
+        only = parts[0].value if len(parts) == 1 and isinstance(parts[0], cst.Index) else None
+        mask = self.known.get(only.value) if isinstance(only, cst.Name) else None
+        mask = mask or (self.classes(only) if only is not None else None)
+        if mask is not None and mask.classes and not mask.code:
+            return Lifted(self.code(base), self.rank(node), 0, classes=mask.classes)
         turning = [i for i, one in enumerate(parts) if self.varies(one)]
         others = [one for i, one in enumerate(parts) if i not in turning]
         if len(turning) == 1 and all(is_basic(one) for one in others):

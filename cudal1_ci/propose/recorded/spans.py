@@ -80,6 +80,40 @@ def reduced(
     return Lifted(code, x.rank - 1, 0, is_computed=True)
 
 
+def by_class(
+    node: cst.Call,
+    operations: Sequence[Operation],
+    x: Lifted,
+    name: str,
+    high: str,
+    keep: Callable[[str, str], str],
+) -> Lifted:
+    """Return the sum or the mean of the rows of each class. Rows of no class are added to a last
+    one, which is cut off.
+
+    Args:
+        node: The call.
+        operations: What it recorded.
+        x: The rows, of floating numbers.
+        name: The operation.
+        high: Code of the number of classes.
+        keep: Returns a name for code.
+    """
+    if not is_over_first(node, operations, x) or name not in ("sum", "mean"):
+        raise Refused
+    number, first = bracketed(high), f"[:{'' if high.isalnum() else ' '}{high}]"
+    more = str(int(high) + 1) if high.isdigit() else f"{number} + 1"
+    classes = keep(f"{bracketed(x.classes)}.clamp(-1, {high}) % {bracketed(more)}", "classes")
+    rows = bracketed(x.code)
+    sizes = "".join(f", {rows}.size({dim})" for dim in range(1, x.rank))
+    code = f"{rows}.new_zeros({more}{sizes}).index_add_(0, {classes}, {x.code}){first}"
+    if name == "mean":
+        wide = "".join(", None" for _ in range(x.rank - 1))
+        count = f"{bracketed(classes)}.bincount(minlength={more}){first}"
+        code += f" / {count}" + (f"[:{wide}]" if wide else "")
+    return Lifted(code, x.rank - 1, 0, is_computed=True)
+
+
 def is_over_first(node: cst.Call, operations: Sequence[Operation], x: Lifted) -> bool:
     """Return whether a reduction is over the first dimension alone, without further options."""
     named = {one.keyword.value: one.value for one in node.args if one.keyword}

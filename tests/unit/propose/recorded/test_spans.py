@@ -1,4 +1,4 @@
-"""Rows with lengths of their own: reduced with one mask, or left alone."""
+"""Rows by lengths and by classes: reduced with one mask or one index, or left alone."""
 
 from __future__ import annotations
 
@@ -132,3 +132,64 @@ for i in range(x.size(0)):
 return torch.stack(out)
 """
     assert "batched_loop" not in proposed(tmp_path, text_of(body), loops.RULES)
+
+
+CLASSES = {
+    "sums": """
+out = []
+for c in range(5):
+    out.append(flat[labels == c].sum(dim=0))
+return torch.stack(out)
+""",
+    "means into a table": """
+n = self.proj.out_features
+centers = torch.zeros(n, 4, dtype=x.dtype)
+for c in range(n):
+    mine = c == labels
+    centers[c] = flat[mine].mean(0)
+return centers
+""",
+    "of numbers": "return torch.stack([flat[:, 0][labels == c].sum() for c in range(4)])",
+}
+CLASSES_LEFT = {
+    "the next class": "out.append(flat[labels == c + 1].sum(0))",
+    "another class": "out.append(flat[labels != c].sum(0))",
+    "products": "out.append(flat[labels == c].prod(0))",
+    "a product": "out.append((flat * (labels == c)[:, None]).sum(0))",
+    "columns": "out.append(flat[:, labels[:4] == c].sum(1))",
+    "several classes": "out.append(flat[labels == c].sum())",
+}
+
+
+def text_of_classes(body: str) -> str:
+    given = "flat = x.flatten(0, 1)\nlabels = lengths.repeat_interleave(x.size(1))\n"
+    return text_of(given + body.strip())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_rows_are_added_by_their_class(tmp_path: Path, name: str) -> None:
+    text = text_of_classes(CLASSES[name])
+    (new,) = proposed(tmp_path, text, loops.RULES).values()
+    assert "for " not in new and ".index_add_(" in new
+    for old, other in [("", ""), *INPUTS.values()]:
+        for seed in range(3):
+            torch.testing.assert_close(
+                outputs(new.replace(old, other), tmp_path / "after.py", seed),
+                outputs(text.replace(old, other), tmp_path / "again.py", seed),
+                equal_nan=True,
+            )
+
+
+@pytest.mark.parametrize("name", CLASSES_LEFT)
+def test_other_searches_for_classes_are_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+out = []
+for c in range(4):
+    {CLASSES_LEFT[name]}
+return torch.stack(out)
+"""
+    found = proposed(tmp_path, text_of_classes(body), loops.RULES)
+    if name == "a product":
+        assert "index_add_" not in "".join(found.values())
+    else:
+        assert found == {}
