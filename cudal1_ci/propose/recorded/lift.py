@@ -44,7 +44,15 @@ from cudal1_ci.propose.recorded.lifted import (
     within,
 )
 from cudal1_ci.propose.recorded.source import File, Source, bracketed
-from cudal1_ci.propose.recorded.spans import FLOATS, REDUCED, by_class, host_number, masked, reduced
+from cudal1_ci.propose.recorded.spans import (
+    FLOATS,
+    REDUCED,
+    by_class,
+    host_number,
+    masked,
+    reduced,
+    rolled,
+)
 from cudal1_ci.propose.recorded.windows import Moving, moving, unfolded, width
 from cudal1_ci.propose.rewrites.terms import names_in
 
@@ -216,11 +224,27 @@ class Lift:
             return self.matmul(node, operands)
         if operation.name not in BINARY | UNARY:
             raise Refused
-        parts = [self.lift(one) for one in operands]
+        parts = [self.operand(one, operands) for one in operands]
         dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
         if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
             raise Refused  # a tensor without dimensions promotes no other
         return self.rebuilt(node, operands, aligned(parts))
+
+    def operand(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
+        """Return an operand for all turns; the turn's number as a tensor, beside one whose dtype
+        that does not change."""
+        offset = None if self.bounds is None else self.bounds.offset(node)
+        others = [one for one in operands if one is not node]
+        if offset is None or len(others) != 1 or self.bounds is None:
+            return self.lift(node)
+        if not self.is_float(others[0]) and self.dtype(others[0]) != "int64":
+            raise Refused
+        device = bracketed(self.lift(others[0]).code)
+        code = f"torch.arange({self.bounds.limits(offset)}, device={device}.device)"
+        return Lifted(code, 0, 0, is_computed=True)
+
+    def is_float(self, node: cst.BaseExpression) -> bool:
+        return self.dtype(node).startswith(FLOATS)
 
     def matmul(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
         parts = [self.lift(one) for one in operands]
@@ -354,7 +378,7 @@ class Lift:
             x, made, dtype = self.lift_any(real[0]), self.operations[node], self.dtype(real[0])
             if x.valid:
                 return reduced(node, made, x, name, dtype, self.kept)
-            if x.classes and x.code and dtype.startswith(FLOATS) and self.bounds is not None:
+            if x.classes and x.code and self.is_float(real[0]) and self.bounds is not None:
                 return by_class(node, made, x, name, self.bounds.high, self.kept)
         if name == "einsum":
             return self.einsum(node, plain)
@@ -419,6 +443,14 @@ class Lift:
         x = x.first()
         if name in ("view", "reshape"):
             return self.reshaped(node, x, operands, windows)
+        if name == "roll" and len(operands) in (2, 3) and self.varies(operands[1]):
+            named = [one for one in node.args if one.keyword is not None]
+            dims = [*operands[2:], *(one.value for one in named)]
+            shift = self.lift_any(operands[1])
+            is_plain = len(dims) == 1 and x.turns is not None and x.rank > 0
+            if not is_plain or not shift.is_host:
+                raise Refused
+            return rolled(x, shift, integer(dims[0]), self.kept)
         if name == "repeat" and x.turns is not None and len(given) == x.rank == rank:
             sizes = ", ".join(["1", *map(self.number, given)])
             return Lifted(f"{bracketed(x.code)}.repeat({sizes})", rank, 0, is_computed=True)

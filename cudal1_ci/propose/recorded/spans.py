@@ -114,6 +114,25 @@ def by_class(
     return Lifted(code, x.rank - 1, 0, is_computed=True)
 
 
+def rolled(x: Lifted, shift: Lifted, dim: int, keep: Callable[[str, str], str]) -> Lifted:
+    """Return turns that are rolled by a number each.
+
+    Args:
+        x: The turns.
+        shift: Their numbers.
+        dim: The dimension of a turn.
+        keep: Returns a name for code.
+    """
+    whole, at = bracketed(x.code), dim % x.rank + 1
+    before, after = ", None" * (at - 1), ", None" * (x.rank - at)
+    number = f"{bracketed(shift.code)}.to({whole}.device)"
+    steps = f"torch.arange({whole}.size({at}), device={whole}.device)"
+    index = keep(f"({steps} - {number}[:, None]) % {whole}.size({at})", "index")
+    spread = f"[:{before}, :{after}]" if before or after else ""
+    code = f"{whole}.gather({at}, {bracketed(index)}{spread}.expand_as({whole}))"
+    return Lifted(code, x.rank, 0, is_computed=True)
+
+
 def is_over_first(node: cst.Call, operations: Sequence[Operation], x: Lifted) -> bool:
     """Return whether a reduction is over the first dimension alone, without further options."""
     named = {one.keyword.value: one.value for one in node.args if one.keyword}

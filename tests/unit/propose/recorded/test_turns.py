@@ -172,7 +172,46 @@ def test_helpers_are_mapped_over_turns(tmp_path: Path, name: str) -> None:
     assert_found(tmp_path, body if body.startswith("return") else f"out = []\n{body}", part)
 
 
+NUMBERS = {
+    "rows that roll": """
+by = x[:, 0, 0].mul(9).long()
+out = []
+for i in range(x.size(0)):
+    out.append(torch.roll(x[i], int(by[i]), dims=0))
+return torch.stack(out)
+""",
+    "rows that roll along columns": """
+by = x[:, 0, 0].mul(9).long()
+out = []
+for i, row in enumerate(x):
+    out.append(row.roll(by[i].item(), -1))
+return torch.stack(out, dim=1)
+""",
+    "one class after the other": """
+ids = x[..., 0].mul(2).long()
+out = []
+for c in range(4):
+    out.append((ids == c).float())
+return torch.stack(out, dim=-1)
+""",
+    "powers": """
+total = torch.zeros_like(x)
+for k in range(1, 5):
+    total = total + x ** (k + 1) / k
+return total
+""",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_turns_are_tensors(tmp_path: Path, name: str) -> None:
+    assert_found(tmp_path, NUMBERS[name], "torch.arange(")
+
+
 LEFT = {
+    "a roll of all dimensions": "out.append(torch.roll(x[:, t], int(x[0, t, 0].long())))",
+    "a number beside small ones": "out.append(x[:, t].int() * t)",
+    "a number that chooses": "out.append(x[:, t, :2] if t % 2 else x[:, t, 1:3])",
     "windows that grow": "out.append(x[:, t : t + t + 1].sum(1))",
     "windows with steps": "out.append(x[:, t : t + 4 : 2].sum(1))",
     "windows from a later position": "out.append(x[:, t + 1 : t + 3].sum(1))",
