@@ -631,7 +631,8 @@ def is_empty_list(node: cst.CSTNode, names: set[str]) -> bool:
     if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
         return False
     target, value = assign.targets[0].target, assign.value
-    targets, values = [target], [value]
+    targets: list[cst.CSTNode] = [target]
+    values: list[cst.CSTNode] = [value]
     if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
         targets = [one.value for one in target.elements]
         values = [one.value for one in value.elements]

@@ -62,12 +62,18 @@ class Dispatch:
         self.names = {o.value for o in within(self.loop.function) if isinstance(o, cst.Name)}
         self.changing = stored_names(node) | roots(self.loop.target)
         self.made: dict[tuple[str, bool], list[str]] = {}
+        self.counts = ""
+        """Name of the list of the numbers of rows."""
 
     def change(self) -> Change:
         """Return the loop with parts of one sort in it; raise Refused if it has no search."""
         for one in within(self.node.body):
             if isinstance(one, cst.Assign) and len(one.targets) == 1:
                 self.assigned(one)
+        return self.written()
+
+    def written(self) -> Change:
+        """Return the loop with what was found."""
         if not self.lines:
             raise Refused
         loop = self.node.with_changes(leading_lines=[])
@@ -106,6 +112,72 @@ class Dispatch:
             if uses is not None:
                 self.new[value] = self.parts(masked)[0]
                 self.new |= uses
+
+    # --- classes that have rows ---
+
+    def of_hits(self, mask: int, chosen: str) -> Change:
+        """Return a loop over the numbers of the classes that have rows, where it was over a tensor
+        of them, and searched a mask.
+
+        Args:
+            mask: The one-hot mask of classes, columns and rows.
+            chosen: Code of the classes.
+        """
+        body = list(self.node.body.body)
+        unpacked = f"{self.index} = {self.index}[0]"
+        is_number = self.loop.code(body[0]).strip() == unpacked
+        allowed: set[cst.CSTNode] = set()
+        for one in within(self.node.body):
+            if isinstance(one, cst.Assign) and self.hit(one.value, mask, is_number=is_number):
+                target = one.targets[0].target
+                if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
+                    raise Refused
+                self.new[one.value] = ", ".join(self.parts(None, turned=chosen))
+                allowed |= {*within(one.value)}
+        if is_number:
+            self.new[body[0]] = ""
+            allowed |= {*within(body[0])}
+        for name in self.named(self.node.body, self.index):
+            part = self.loop.file.parents[name]
+            whole = self.loop.file.parents[self.loop.file.parents[part]]
+            is_compared = is_number and isinstance(part, cst.Comparison)
+            if name in allowed or is_compared:
+                continue
+            is_item = isinstance(part, cst.Index) and isinstance(whole, cst.Subscript)
+            if not is_item or not isinstance(whole, cst.Subscript) or len(whole.slice) != 1:
+                raise Refused
+            made = {one.name for one in self.loop.operations.get(whole, [])}
+            if not is_number and not made <= {"index"}:  # rows by a tensor of one number
+                raise Refused
+        if self.loop.is_read_after({self.index}) or not self.counts:
+            raise Refused
+        self.new[self.loop.over] = f"[i for i, count in enumerate({self.counts}) if count]"
+        return self.written()
+
+    def hit(self, node: cst.BaseExpression, mask: int, *, is_number: bool) -> bool:
+        """Return whether an expression searches a mask at the turn's class."""
+        graph, source = self.loop.call.graph, self.loop.call.source
+        found = self.loop.operations.get(node, [])
+        for one in found:
+            value = one.value(0)
+            squeezed = graph.made_by(value, "squeeze")
+            if squeezed is not None:
+                if is_number or squeezed.literal(1, "dim") != 0:
+                    return False
+                value = squeezed.value(0)
+            elif not is_number:
+                return False
+            picked = graph.made_by(value, "getitem")
+            place = None if picked is None else source.place(picked)
+            if picked is None or picked.value(0) != mask or place is None:
+                return False
+            if not isinstance(place.node, cst.Subscript) or len(place.node.slice) != 1:
+                return False
+            if not is_index(place.node.slice[0].slice, self.index):
+                return False
+        return {one.name for one in found} == {"where"} and all(
+            len(one.recorded.args) == 1 for one in found
+        )
 
     # --- what is searched -------------------------------------------------------------------------
 
@@ -262,6 +334,7 @@ class Dispatch:
         code = bracketed(code)
         if (code, bool(turned)) not in self.made:
             order, counts = self.free_name("order"), self.free_name("counts")
+            self.counts = counts
             flat = f"{code}.flatten()" if has_columns else code
             by_column = f"{code}.t().flatten()" if turned else flat
             self.lines += [
@@ -428,6 +501,8 @@ class Rewrite(Swap):
         self.joined = joined
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
+        if self.new.get(original_node) == "":
+            return cst.RemoveFromParent()
         if original_node is self.joined:
             return cst.FlattenSentinel(cst.ensure_type(updated_node, cst.For).body.body)
         if isinstance(original_node, cst.Assign) and original_node in self.new:
@@ -466,13 +541,49 @@ def classes_of(loop: Loop) -> tuple[str, str] | None:
 def find_dispatched(call: Call) -> Iterator[Change]:
     """Find `for i in range(n): token, slot = torch.where(chosen == i)`."""
     for loop in loops_in(call):
-        classes = classes_of(loop) if isinstance(loop.node, cst.For) else None
-        if classes is None:
+        if not isinstance(loop.node, cst.For):
             continue
+        hits = hits_of(loop)
+        classes = classes_of(loop) if hits is None else None
         try:
-            yield Dispatch(loop, *classes).change()
+            if hits is not None:
+                mask, chosen, high = hits
+                index = cst.ensure_type(loop.target, cst.Name).value
+                yield Dispatch(loop, index, high).of_hits(mask, chosen)
+            elif classes is not None:
+                yield Dispatch(loop, *classes).change()
         except Refused:
             continue
+
+
+def hits_of(loop: Loop) -> tuple[int, str, str] | None:
+    """Return the mask, code of the classes, and code of their number, of a loop over
+    `(mask.sum(dim=(-1, -2)) > 0).nonzero()` of a one-hot mask of classes, columns and rows."""
+    graph, source = loop.call.graph, loop.call.source
+    if not isinstance(loop.target, cst.Name) or not isinstance(loop.over, cst.Name):
+        return None
+    held = source.scope(loop.inside[0]).get(loop.over.value)
+    found = None if held is None else graph.made_by(held.value, "nonzero")
+    more = None if found is None else graph.made_by(found.value(0), "gt", "greater")
+    total = None if more is None else graph.made_by(more.value(0), "sum")
+    if found is None or more is None or total is None or found.literal(1, "as_tuple"):
+        return None
+    if more.literal(1, "other") != 0 or total.literal(2, "keepdim"):
+        return None
+    mask = total.value(0)
+    turned = graph.made_by(mask, "permute")
+    order = () if turned is None else tuple(o.text for o in turned.recorded.args[1:])
+    hot = None if turned is None else graph.made_by(turned.value(0), "one_hot")
+    place = None if hot is None else source.place(hot)
+    if graph.dims(total.literal(1, "dim"), mask) != (1, 2) or order != ("2", "1", "0"):
+        return None
+    if mask is None or hot is None or place is None or not isinstance(place.node, cst.Call):
+        return None
+    if graph.num_dims(hot.value(0)) != 2 or len(place.node.args) != 2:
+        return None
+    number = place.node.args[1].value
+    chosen = source.expression(hot.value(0), at=loop.inside[0])
+    return (mask, chosen, loop.code(number)) if chosen and names_in(number) <= {"self"} else None
 
 
 RULES = (

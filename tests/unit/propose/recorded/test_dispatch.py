@@ -30,6 +30,7 @@ class Model(nn.Module):
         super().__init__()
         self.gate = nn.Linear(4, 5)
         self.experts = nn.ModuleList([Expert() for _ in range(5)])
+        self.up = nn.Parameter(torch.randn(5, 4, 4))
         self.n, self.k = 5, 2
 
     def forward(self, x, classes):
@@ -99,6 +100,43 @@ for e in range(self.n):
             continue
         y = self.experts[e](x[rows])
         out[rows] += weights[rows, slot, None] * y
+""",
+}
+HITS = """
+hot = F.one_hot(chosen, num_classes=self.n).permute(2, 1, 0)
+hit = torch.greater(hot.sum(dim=(-1, -2)), 0).nonzero()
+for e in hit:
+"""
+OF_HITS = {
+    "modules": """
+    expert = self.experts[e]
+    slot, row = torch.where(hot[e].squeeze(0))
+    y = expert(x[None, row].reshape(-1, 4)) * weights[row, slot, None]
+    out.index_add_(0, row, y.to(x.dtype))
+""",
+    "weights": """
+    e = e[0]
+    if e == self.n:
+        continue
+    slot, row = torch.where(hot[e])
+    y = F.linear(x[row], self.up[e]) * weights[row, slot, None]
+    out.index_add_(0, row, y)
+""",
+}
+HITS_LEFT = {
+    "rows by a tensor of one number": """
+    slot, row = torch.where(hot[e].squeeze(0))
+    out[row] += (x[row] @ self.up[e])[0]
+""",
+    "the number itself": """
+    e = e[0]
+    slot, row = torch.where(hot[e])
+    out[row] += x[row] * e
+""",
+    "the next class": """
+    e = e[0]
+    slot, row = torch.where(hot[e - 1])
+    out[row] += self.experts[e](x[row])
 """,
 }
 LEFT = {
@@ -182,3 +220,20 @@ def test_columns_of_distinct_classes_are_taken_at_once(tmp_path: Path, name: str
 @pytest.mark.parametrize("name", LEFT)
 def test_other_loops_over_classes_are_left_alone(tmp_path: Path, name: str) -> None:
     assert proposed(tmp_path, text_of(LEFT[name]), dispatch.RULES) == {}
+
+
+@pytest.mark.parametrize("name", OF_HITS)
+def test_classes_with_rows_are_counted_by_the_sort(tmp_path: Path, name: str) -> None:
+    text = text_of(HITS.strip() + OF_HITS[name].rstrip())
+    found = proposed(tmp_path, text, dispatch.RULES)["sorted_dispatch"]
+    for searched in ("torch.where", "nonzero", "one_hot"):
+        assert searched not in found
+    for tokens in (7, 1, 40):
+        sized = f"TOKENS = {tokens}"
+        assert_same(tmp_path, *(t.replace("TOKENS = 7", sized) for t in (text, found)))
+
+
+@pytest.mark.parametrize("name", HITS_LEFT)
+def test_other_loops_over_classes_with_rows_are_left_alone(tmp_path: Path, name: str) -> None:
+    text = text_of(HITS.strip() + HITS_LEFT[name].rstrip())
+    assert proposed(tmp_path, text, dispatch.RULES) == {}
