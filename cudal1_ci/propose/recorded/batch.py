@@ -132,9 +132,11 @@ class Batch:
         number = None
         if bounds is not None:
             number = moving(value, bounds.index, self.lift.numbers, self.lift.changing)
-        if number is not None and bounds is not None and name != bounds.index:
+        self.lift.numbers.pop(name, None)
+        if number is not None:
             self.forget(name)
             self.stored.add(name)
+            self.lift.known.pop(name, None)
             self.lift.numbers[name] = number
             return
         lifted = self.lift.lift_any(value)

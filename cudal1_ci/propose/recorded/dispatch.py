@@ -21,7 +21,7 @@ from cudal1_ci.propose.recorded.lifted import (
     is_whole,
     within,
 )
-from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in, rebinds
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
 from cudal1_ci.propose.rewrites.terms import names_in
@@ -67,6 +67,8 @@ class Dispatch:
 
     def change(self) -> Change:
         """Return the loop with parts of one sort in it; raise Refused if it has no search."""
+        if rebinds(self.node.body, self.index):
+            raise Refused
         for one in within(self.node.body):
             if isinstance(one, cst.Assign) and len(one.targets) == 1:
                 self.assigned(one)

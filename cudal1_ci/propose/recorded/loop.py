@@ -303,6 +303,8 @@ class Loop:
         over = self.over
         if not isinstance(over, cst.Call) or self.code(over.func) != "range":
             return None
+        if isinstance(self.node, cst.For) and rebinds(self.node.body, index):
+            return None
         given = [one.value for one in over.args if not one.star and one.keyword is None]
         if len(given) != len(over.args) or len(given) not in (1, 2):
             return None
@@ -456,6 +458,17 @@ def drawn_from(
     elif over.func.value == "zip" and len(plain) == len(names) and all(map(is_name, names)):
         for name, one in zip(names, plain, strict=True):
             yield cst.ensure_type(name, cst.Name).value, one
+
+
+def rebinds(node: cst.CSTNode, name: str) -> bool:
+    """Return whether lines bind a name."""
+    binding = cst.AssignTarget | cst.AnnAssign | cst.AugAssign | cst.For | cst.NamedExpr
+    return any(
+        isinstance(o, cst.Name) and o.value == name
+        for one in within(node)
+        if isinstance(one, binding)
+        for o in (within(one.target) if isinstance(one.target, cst.Tuple) else [one.target])
+    )
 
 
 def leaves(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

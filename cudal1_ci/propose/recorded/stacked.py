@@ -123,7 +123,7 @@ def stacked(lift: Lift, node: cst.Call) -> Lifted | None:
     if len(names) != 1 or not names <= {*OPERATIONS.values()}:
         raise Refused
     rank, argument = lift.rank(node), node.args[0].value
-    shown = next(o for o in (attribute.rstrip("s") or "one", "one") if o not in lift.taken)
+    shown = lift.free_name("one")
     both = [
         f"[{shown}.{each} for {shown} in {name}]" for each in ("weight", "bias")[: 1 + has_bias]
     ]

@@ -161,6 +161,12 @@ for i, expert in enumerate(self.experts):
     out[row] += expert(x[row])
     chosen[row] = (chosen[row] + 1) % 5
 """,
+    "a number that is bound again": """
+for i in range(self.n - 1):
+    i = i + 1
+    row = torch.where(route == i)[0]
+    out[row] += self.experts[i](x[row])
+""",
     "the next class": """
 for i, expert in enumerate(self.experts):
     row = torch.where(route == i + 1)[0]
