@@ -11,6 +11,7 @@ from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
     activations,
     attention,
+    dispatch,
     experts,
     factors,
     filters,
@@ -39,6 +40,7 @@ RULES: tuple[RecordedRule, ...] = (
     *scans.RULES,
     *loops.RULES,
     *experts.RULES,
+    *dispatch.RULES,
     *attention.RULES,
     *norms.RULES,
     *activations.RULES,
