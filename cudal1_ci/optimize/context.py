@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cudal1_ci.optimize.llm_loop import Optimizer
-from cudal1_ci.optimize.ranking import Ranking, shipped
+from cudal1_ci.optimize.ranking import CONFIRMATION, Ranking, Situation, shipped
 from cudal1_ci.pool import Pool
 from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.hack_review.review import Reviewer
@@ -22,8 +22,8 @@ from cudal1_ci.stats import speedups
 from cudal1_ci.verification.protocol import Judge
 
 LEAST_EXAMINED_S = 20.0
-SLOWEST = 10.0
-"""The most that candidates are believed to be slower here than foreseen."""
+FASTEST, SLOWEST = 0.01, 10.0
+"""Bounds of how much slower candidates are believed to be verified here than foreseen."""
 
 
 class ReviewConfig(Record, frozen=True, kw_only=True):
@@ -52,15 +52,27 @@ class Pace:
     spent_s: float = 0.0
     foreseen_s: float = 0.0
 
+    confirming_s: list[float] = field(default_factory=list)
+    """What confirmations took."""
+
     def add(self, spent_s: float, foreseen_s: float) -> None:
         """Learn how fast candidates are verified here."""
         self.spent_s += spent_s
         self.foreseen_s += foreseen_s
 
+    def confirmation_s(self, foreseen_s: float) -> float:
+        """Return the seconds that a confirmation is likely to take, which counts as one more."""
+        return (foreseen_s + sum(self.confirming_s)) / (1 + len(self.confirming_s))
+
     def scaled(self, foreseen_s: float) -> float:
         """Return the seconds that something is likely to take here."""
+        return foreseen_s * self.ratio
+
+    @property
+    def ratio(self) -> float:
+        """Return how much slower candidates are verified here than foreseen."""
         ratio = self.spent_s / self.foreseen_s if self.foreseen_s else 1.0
-        return foreseen_s * min(ratio, SLOWEST)
+        return max(FASTEST, min(ratio, SLOWEST))
 
 
 @dataclass
@@ -114,6 +126,15 @@ class RunContext:
     def num_slots(self) -> int:
         """Return how many verifiers there are."""
         return self.pool.backend.num_slots if self.pool else 1
+
+    def reserved_s(self) -> float:
+        """Return what the confirmations of what was found need of the budget."""
+        if not self.pace.unconfirmed:
+            return 0.0
+        foreseen_s = self.ranking.forecast(
+            CONFIRMATION, Situation(self.session.device().kind)
+        ).seconds
+        return self.pace.confirmation_s(foreseen_s) * len(self.pace.unconfirmed) / self.num_slots
 
     def most_s(self) -> float | None:
         """Return the seconds that the examination of a candidate may take: half of what is left for

@@ -37,6 +37,7 @@ from cudal1_ci.propose.wrappers.table import COMPILED_REGION, CUDA_GRAPH
 from cudal1_ci.records import Candidate, Evaluation
 from cudal1_ci.records.archive import NEVER_REUSED, Archive
 from cudal1_ci.stats import speedups
+from cudal1_ci.verification.session import CUT
 
 PRIOR = 3.0
 """Evaluations that a prior counts as."""
@@ -137,12 +138,17 @@ class Ranking:
     """Forecasts from cells."""
 
     def __init__(self, cells: Iterable[Cell] = ()):
-        self._sums: dict[tuple[object, ...], list[float]] = defaultdict(lambda: [0.0] * 6)
+        self._sums: dict[tuple[object, ...], list[float]] = {}
+        self.add(cells)
+
+    def add(self, cells: Iterable[Cell]) -> None:
+        """Learn from more evaluations."""
         for cell in cells:
             sort = cell.strategy, cell.kind, cell.decade, cell.category
             for level in levels(*sort):
-                for place, value in enumerate(cell_numbers(cell)):
-                    self._sums[level][place] += value
+                known = self._sums.get(level, [0.0] * 6)
+                numbers = cell_numbers(cell)
+                self._sums[level] = [a + b for a, b in zip(known, numbers, strict=True)]
 
     def forecast(self, strategy: str, where: Situation) -> Forecast:
         """Return what is expected of a strategy."""
@@ -206,10 +212,14 @@ def family_of(strategy: str) -> str:
     return strategy if strategy in own else SOURCE
 
 
+def compiles(candidate: Candidate) -> bool:
+    """Return whether torch.compile takes a part of a candidate's time."""
+    return not {*COMPILE_NAMES, COMPILED_REGION}.isdisjoint(operators_of(candidate))
+
+
 def is_source_edit(candidate: Candidate) -> bool:
     """Return whether nothing but lines of the source is changed."""
-    operators = operators_of(candidate)
-    return bool(operators) and all(family_of(one) == SOURCE for one in operators)
+    return all(family_of(one) == SOURCE for one in operators_of(candidate))
 
 
 def base_of(operators: Sequence[str], known: dict[tuple[str, ...], float]) -> float | None:
@@ -261,7 +271,7 @@ def learned(archive: Archive) -> Iterator[Count]:
     """Yield what is counted of the evaluations in an archive."""
     found: dict[tuple[str, str], list[Evaluation]] = defaultdict(list)
     for _, one in archive.recorded():
-        if one.device is not None and one.verdict.status not in NEVER_REUSED:
+        if one.device is not None and says_something(one):
             found[one.candidate.problem_id, one.device.key].append(one)
     classes = archive.all_noted(CLASS, str)
     for (problem_id, _), evaluations in found.items():
@@ -272,6 +282,12 @@ def learned(archive: Archive) -> Iterator[Count]:
         time_us = speedups.geometric_mean(times) if times else None
         tries = [tried(one) for one in evaluations if operators_of(one.candidate)]
         yield from counts_of(tries, Situation(device.kind, time_us, category))
+
+
+def says_something(evaluation: Evaluation) -> bool:
+    """Return whether a verdict is on the candidate: also where its time was spent."""
+    was_cut = any(one.rule == CUT for one in evaluation.findings)
+    return was_cut or evaluation.verdict.status not in NEVER_REUSED
 
 
 def tried(evaluation: Evaluation) -> Tried:

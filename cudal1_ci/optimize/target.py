@@ -12,6 +12,7 @@ places that catch (the other is the command line).
 from __future__ import annotations
 
 import math
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,11 +36,15 @@ from cudal1_ci.optimize.ranking import (
     CLASS,
     CONFIRMATION,
     UNKNOWN,
+    Count,
     Forecast,
     Situation,
     base_of,
+    cells_of,
+    compiles,
     is_source_edit,
     log_of,
+    says_something,
     strategy_of,
 )
 from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
@@ -326,12 +331,13 @@ class TargetSearch:
         steps = [
             Step(one, found.saving(best), found.seconds)
             for one, found in first or tries
-            if one.id in self.known_ids or self.has_time_for(found.seconds)
+            if one.id in self.known_ids or self.has_time_for(one, found.seconds)
         ]
         if context.config.budget_s is not None and found_already:
             # What may be beaten soon need not be confirmed.
             stays = math.prod(1 - found.beats(best) for _, found in tries)
-            seconds = context.ranking.forecast(CONFIRMATION, self.situation()).seconds
+            foreseen_s = context.ranking.forecast(CONFIRMATION, self.situation()).seconds
+            seconds = context.pace.confirmation_s(foreseen_s)
             steps.append(Step(None, found_already * stays, seconds))
         return max(steps, key=lambda step: step.rate, default=None)
 
@@ -349,11 +355,15 @@ class TargetSearch:
     def forecast(self, candidate: Candidate) -> Forecast:
         """Return what is expected of a candidate; of what is known, that it takes no time."""
         operators = operators_of(candidate)
-        known = {operators_of(one.candidate): log_of(one) or 0.0 for one in self.evaluations}
         found = self.context.ranking.forecast(strategy_of(operators), self.situation())
-        found = found.above(base_of(operators, known) or 0.0)
+        found = found.above(base_of(operators, self.logs()) or 0.0)
         is_known = candidate.id in self.known_ids
         return replace(found, seconds=KNOWN_S) if is_known else found
+
+    def logs(self) -> dict[tuple[str, ...], float]:
+        """Return the logs of the speedups that were measured, by their edits."""
+        logs = [(operators_of(one.candidate), log_of(one)) for one in self.evaluations]
+        return {operators: log for operators, log in logs if log is not None}
 
     def situation(self) -> Situation:
         """Return what a try is counted under."""
@@ -384,7 +394,7 @@ class TargetSearch:
         """Verify candidates in turn, as long as there is time."""
         self.context.session.build_ahead(self.problem, candidates)
         for candidate in self.context.session.in_turn(candidates, self.context.is_over):
-            if not self.has_time_for(self.forecast(candidate).seconds):
+            if not self.has_time_for(candidate, self.forecast(candidate).seconds):
                 self.was_cut = True
                 return
             self.evaluate(candidate)
@@ -546,15 +556,16 @@ class TargetSearch:
         self.context.failures[self.target, strategy] = reason
         self.context.progress.notice(f"{self.target.qualname}, {strategy}: {reason}")
 
-    def has_time_for(self, seconds: float) -> bool:
-        """Return whether a candidate is likely to be verified within the budget, and what others
-        found to be confirmed. The first one of a target is begun in any case, so that a run whose
-        budget is less than a candidate takes makes progress."""
-        context = self.context
-        confirms_s = context.ranking.forecast(CONFIRMATION, self.situation()).seconds
-        confirms_s *= len(context.pace.unconfirmed) / context.num_slots
-        needed_s = context.pace.scaled(seconds * bool(self.evaluations) + confirms_s)
-        return context.left_s() > needed_s
+    def has_time_for(self, candidate: Candidate, seconds: float) -> bool:
+        """Return whether a candidate is likely to be verified within the budget, and what was found
+        to be confirmed; a compilation, within its part of the budget. The first one of a target is
+        begun in any case, so that a run whose budget is less than a candidate takes makes progress.
+        """
+        context, most_s = self.context, self.context.most_s()
+        needed_s = context.pace.scaled(seconds)
+        if most_s is not None and compiles(candidate) and needed_s > most_s:
+            return False
+        return context.left_s() > needed_s * bool(self.evaluations) + context.reserved_s()
 
     def evaluate(self, candidate: Candidate) -> Evaluation:
         """Return the archive's evaluation of a candidate on this device, or make a new one, which
@@ -571,7 +582,7 @@ class TargetSearch:
         limit = {} if most_s is None else {"most_s": most_s}
         evaluation = known or context.session.screen(problem, candidate, **limit)
         if known is None:
-            context.pace.add(evaluation.elapsed_s, self.forecast(candidate).seconds)
+            self.learn(evaluation)
             if candidate.generation is not None:
                 evaluation = self.doubted(evaluation)
             context.keep(target, evaluation)
@@ -581,11 +592,26 @@ class TargetSearch:
         context.progress.candidate_judged(target, evaluation, known is not None)
         return evaluation
 
+    def learn(self, evaluation: Evaluation) -> None:
+        """Learn from an evaluation for the rest of the run."""
+        where, found = self.situation(), self.forecast(evaluation.candidate)
+        self.context.pace.add(evaluation.elapsed_s, found.seconds)
+        seconds = evaluation.elapsed_s / self.context.pace.ratio
+        operators, log = operators_of(evaluation.candidate), log_of(evaluation)
+        base = base_of(operators, self.logs())
+        if base is not None and says_something(evaluation):
+            gained = None if log is None else log - base
+            count = Count(strategy_of(operators), where, gained, seconds)
+            self.context.ranking.add(cells_of([count]))
+
     def confirm_best(self) -> None:
         """Measure the best screened candidates in fresh processes, for only these are shown as
         faster, and examine their contract. Where a line is broken, the next ones have their turn.
         """
-        context, workloads = self.context, self.problem.workloads
+        context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
+        if not speedups.promising(self.evaluations, workloads):
+            self.examine_winners()
+            return
         for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
             if number >= NUM_CONFIRMED:
                 self.examine_winners()
@@ -596,6 +622,7 @@ class TargetSearch:
             self.confirm(index)
         self.examine_winners()
         context.pace.unconfirmed.pop(self.target, None)
+        context.pace.confirming_s.append(time.monotonic() - began_s)
 
     def is_beaten(self, index: int) -> bool:
         """Return whether what is confirmed is faster than a screened candidate may be."""

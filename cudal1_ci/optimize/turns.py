@@ -15,7 +15,15 @@ from collections.abc import Sequence
 
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.optimize.context import RunContext
-from cudal1_ci.optimize.target import INTERRUPTED, TargetSearch, advance, entry_of, untried
+from cudal1_ci.optimize.ranking import is_source_edit
+from cudal1_ci.optimize.target import (
+    INTERRUPTED,
+    Step,
+    TargetSearch,
+    advance,
+    entry_of,
+    untried,
+)
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.records import Entry
 from cudal1_ci.stats import speedups
@@ -24,6 +32,10 @@ from cudal1_ci.verification.protocol import Judge
 FIRST_RATE = 0.02
 """Share of a target's time that is saved for each second, of one that was not looked at: above
 what whole compilations come to."""
+FIRST_S = 20.0
+"""What it takes to look at one, and to try something."""
+LAST = -9
+"""How urgent a target is for which there is no time."""
 STAY = 1.5
 """Another target has to be worth so many times as much."""
 
@@ -67,7 +79,7 @@ class Turns:
         number = None
         try:
             while self.worths and not self.context.is_over():
-                number = max(self.worths, key=lambda one: self.worths[one])
+                number = max(self.worths, key=self.worth_now)
                 self.visit(number, self.context)
                 if self.context.ending.was_interrupted:
                     return
@@ -91,7 +103,7 @@ class Turns:
             turn,
             is_over=context.is_over,
             run_status=context.ending,
-            worth=lambda number: self.worths.get(number, (0, 0.0)),
+            worth=self.worth_now,
             is_open=lambda number: number in self.worths,
         )
         for number, outcome in zip(self.posed, outcomes, strict=True):
@@ -119,8 +131,7 @@ class Turns:
             while advance(search):
                 step = search.next_step()
                 self.worths[number] = self.worth(number, 0.0 if step is None else step.rate)
-                # The reference is verified for the first candidate.
-                if self.changes and search.evaluations and self.is_outbid(number):
+                if self.changes and may_leave(search, step) and self.is_outbid(number):
                     return
             self.end(number)
         except SlotLost:
@@ -132,8 +143,17 @@ class Turns:
     def is_outbid(self, number: int) -> bool:
         """Return whether a target that waits is worth much more."""
         urgency, rate = self.worths[number]
-        others = [worth for one, worth in self.worths.copy().items() if one not in self.held]
+        others = [self.worth_now(one) for one in self.worths.copy() if one not in self.held]
         return max(others, default=(urgency, 0.0)) > (urgency, STAY * rate)
+
+    def worth_now(self, number: int) -> Worth:
+        """Return what a target is worth that waits; nothing, where what was found needs the time
+        that is left."""
+        urgency, rate = self.worths.get(number, (LAST, 0.0))
+        is_new = number not in self.searches
+        reserved_s = self.context.reserved_s()
+        is_late = reserved_s > 0 and self.context.left_s() < reserved_s + FIRST_S
+        return (LAST, 0.0) if self.changes and is_new and is_late else (urgency, rate)
 
     def end(self, number: int) -> None:
         """Keep what became of a target that is done."""
@@ -157,6 +177,12 @@ class Turns:
         is_last = problem is not None and speedups.is_negligible(problem, least)
         urgency = -2 * planned.target.only_uses_change - is_last
         return urgency, self.weights[number] * rate
+
+
+def may_leave(search: TargetSearch, step: Step | None) -> bool:
+    """Return whether a verifier may leave a target: a reference is verified for a first edit."""
+    is_edit = step is not None and step.candidate is not None and is_source_edit(step.candidate)
+    return bool(search.evaluations) or not is_edit
 
 
 def share_of(planned: Planned) -> float:
