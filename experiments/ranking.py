@@ -79,12 +79,7 @@ def of_scan(scan: dict[str, Any]) -> Iterator[Count]:
     """Yield the counts of a scan."""
     for target in scan["targets"]:
         rows = target["candidates"]
-        times = [one["reference_us"] for one in rows if one["reference_us"]]
-        where = Situation(
-            scan["kind"],
-            statistics.geometric_mean(times) if times else target["total_us"],
-            target["class"] or UNKNOWN,
-        )
+        where = Situation(scan["kind"], target["total_us"], target["class"] or UNKNOWN)
         yield from counts_of([tried(one) for one in rows], where)
 
 

@@ -136,14 +136,17 @@ class RunContext:
         ).seconds
         return self.pace.confirmation_s(foreseen_s) * len(self.pace.unconfirmed) / self.num_slots
 
-    def most_s(self) -> float | None:
-        """Return the seconds that the examination of a candidate may take: half of what is left for
-        a target, and a quarter of what is left. None without a budget."""
+    def most_s(self, foreseen_s: float) -> float | None:
+        """Return the seconds that the examination of a candidate may take: what is left for its
+        target, or half as much again as is foreseen, and no more than a quarter of what is left.
+        None without a budget."""
         left_s = self.left_s()
         if math.isinf(left_s):
             return None
         share_s = left_s * self.num_slots / max(1, self.pace.num_open)
-        return max(LEAST_EXAMINED_S, min(share_s / 2, left_s / 4))
+        return max(
+            LEAST_EXAMINED_S, min(max(share_s, 1.5 * self.pace.scaled(foreseen_s)), left_s / 4)
+        )
 
     def with_judge(self, judge: Judge) -> RunContext:
         """Return the same for one of several verifiers, in a thread of its own."""

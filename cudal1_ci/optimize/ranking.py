@@ -12,8 +12,8 @@ its means are shrunk to those of what it is a part of:
     mean = (sum + PRIOR * mean of what it is a part of) / (number + PRIOR)
 
 from everything to a family of strategies, the strategy, its cells on a kind of device, those of a
-decade of time, and at last those of a class. For the chance to pass it is the posterior mean of a
-Beta distribution, for the log of the speedup that of a normal one, whose priors count as PRIOR
+decade of time, and at last those of a class. For the chance to gain it is the posterior mean of a
+Beta distribution, for the log of a gain that of a normal one, whose priors count as PRIOR
 evaluations; the variance and the seconds are shrunk in the same way. Source: Gelman et al.,
 Bayesian Data Analysis, 3rd edition, sections 2.4 and 2.6. What a new candidate saves is the
 expected improvement over the best one: Jones, Schonlau & Welch, Journal of Global Optimization 13
@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -41,14 +41,16 @@ from cudal1_ci.verification.session import CUT
 
 PRIOR = 3.0
 """Evaluations that a prior counts as."""
+LEAST_LOG = math.log(1.05)
+"""Less is no gain: a confirmation of it would rarely prove one."""
 MOST_LOG = math.log(10.0)
 """Logs of speedups count up to it: ten times faster saves nine tenths, and more saves little."""
-NO_CHANCE, NO_GAIN, SPREAD, SECONDS = 0.5, 0.0, 0.4, 15.0
+CHANCE, GAIN, SPREAD, SECONDS = 0.3, 0.3, 0.4, 15.0
 """Of a candidate of which nothing is known."""
 CONFIRMATION = "confirmation"
 """The strategy under which the seconds of confirmations are counted."""
-CLASS = "class of a call"
-"""The kind of note under which the archive has the class of a problem's call."""
+SEEN = "situation"
+"""The kind of note under which the archive has what a problem's call was seen to be."""
 UNKNOWN = "unknown"
 SOURCE = "source edit"
 OTHER = "other"
@@ -64,9 +66,9 @@ class Cell(msgspec.Struct, frozen=True, array_like=True):
     decade: int | None
     category: str
     number: int
-    passed: int
+    gains: int
     logs: float
-    """The sum of the logs of the speedups of those that passed,"""
+    """The sum of the logs of the speedups of those that gained,"""
     squares: float
     """and of their squares."""
     timed: int
@@ -77,7 +79,8 @@ class Cell(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class Situation:
-    """Describe where a candidate is tried."""
+    """Describe where a candidate is tried. The time is that of the recorded call, which is longer
+    than a call that is timed; that one stands in where none was recorded."""
 
     kind: str
     time_us: float | None = None
@@ -111,10 +114,13 @@ class Forecast:
     """Hold what is expected of a try."""
 
     chance: float
-    """To pass."""
+    """To gain."""
     log: float
+    """Of the speedup, where it gains."""
     spread: float
     seconds: float
+    is_new: bool
+    """Whether nothing is known of the strategy itself."""
 
     def saving(self, best: float = 0.0) -> float:
         """Return the share of the reference's time that a try is expected to save, beyond what the
@@ -131,7 +137,7 @@ class Forecast:
 
     def above(self, log: float) -> Forecast:
         """Return the forecast of what is done to a program of that speedup."""
-        return Forecast(self.chance, self.log + log, self.spread, self.seconds)
+        return replace(self, log=self.log + log)
 
 
 class Ranking:
@@ -152,20 +158,20 @@ class Ranking:
 
     def forecast(self, strategy: str, where: Situation) -> Forecast:
         """Return what is expected of a strategy."""
-        chance, log, variance, seconds = NO_CHANCE, NO_GAIN, SPREAD**2, SECONDS
-        number_passed = 0.0
+        chance, log, variance, seconds = CHANCE, GAIN, SPREAD**2, SECONDS
+        gained = 0.0
         for level in levels(strategy, where.kind, decade_of(where.time_us), where.category):
             if level not in self._sums:
                 continue
-            number, passed, logs, squares, timed, spent_s = self._sums[level]
-            own = max(0.0, squares - logs * logs / passed) if passed else 0.0
-            variance = (own + PRIOR * variance) / (passed + PRIOR)
-            log = (logs + PRIOR * log) / (passed + PRIOR)
-            chance = (passed + PRIOR * chance) / (number + PRIOR)
+            number, gained, logs, squares, timed, spent_s = self._sums[level]
+            own = max(0.0, squares - logs * logs / gained) if gained else 0.0
+            variance = (own + PRIOR * variance) / (gained + PRIOR)
+            log = (logs + PRIOR * log) / (gained + PRIOR)
+            chance = (gained + PRIOR * chance) / (number + PRIOR)
             seconds = (spent_s + PRIOR * seconds) / (timed + PRIOR)
-            number_passed = passed
-        spread = math.sqrt(variance * (1 + 1 / (number_passed + PRIOR)))
-        return Forecast(chance, log, spread, seconds)
+        spread = math.sqrt(variance * (1 + 1 / (gained + PRIOR)))
+        is_new = (family_of(strategy), strategy) not in self._sums
+        return Forecast(chance, log, spread, seconds, is_new)
 
 
 def levels(
@@ -185,7 +191,7 @@ def levels(
 
 def cell_numbers(cell: Cell) -> tuple[float, ...]:
     """Return what is added of cells."""
-    return cell.number, cell.passed, cell.logs, cell.squares, cell.timed, cell.seconds
+    return cell.number, cell.gains, cell.logs, cell.squares, cell.timed, cell.seconds
 
 
 def decade_of(time_us: float | None) -> int | None:
@@ -212,11 +218,6 @@ def family_of(strategy: str) -> str:
     return strategy if strategy in own else SOURCE
 
 
-def compiles(candidate: Candidate) -> bool:
-    """Return whether torch.compile takes a part of a candidate's time."""
-    return not {*COMPILE_NAMES, COMPILED_REGION}.isdisjoint(operators_of(candidate))
-
-
 def is_source_edit(candidate: Candidate) -> bool:
     """Return whether nothing but lines of the source is changed."""
     return all(family_of(one) == SOURCE for one in operators_of(candidate))
@@ -237,13 +238,13 @@ def cells_of(counts: Iterable[Count]) -> list[Cell]:
     for one in counts:
         where = one.where
         found = sums[one.strategy, where.kind, decade_of(where.time_us), where.category]
-        log = None if one.log is None else max(-MOST_LOG, min(one.log, MOST_LOG))
+        log = None if one.log is None or one.log < LEAST_LOG else min(one.log, MOST_LOG)
         of_time = (one.seconds is not None, one.seconds or 0.0)
         row = (1, log is not None, log or 0.0, (log or 0.0) ** 2, *of_time)
         found[:] = [a + b for a, b in zip(found, row, strict=True)]
     return [
-        Cell(*sort, int(n), int(passed), round(logs, 4), round(squares, 4), int(timed), round(s, 1))
-        for sort, (n, passed, logs, squares, timed, s) in sorted(sums.items(), key=str)
+        Cell(*sort, int(n), int(gains), round(logs, 4), round(squares, 4), int(timed), round(s, 1))
+        for sort, (n, gains, logs, squares, timed, s) in sorted(sums.items(), key=str)
     ]
 
 
@@ -254,7 +255,7 @@ def counts_of(tries: Sequence[Tried], where: Situation) -> Iterator[Count]:
     known: dict[tuple[str, ...], float] = {}
     for one in tries:
         if one.log is not None:
-            known[one.operators] = max(one.log, known.get(one.operators, -MOST_LOG))
+            known[one.operators] = max(one.log, known.get(one.operators, one.log))
     screened = {one.operators for one in tries if not one.is_confirmation}
     for one in tries:
         if one.is_confirmation:
@@ -273,15 +274,16 @@ def learned(archive: Archive) -> Iterator[Count]:
     for _, one in archive.recorded():
         if one.device is not None and says_something(one):
             found[one.candidate.problem_id, one.device.key].append(one)
-    classes = archive.all_noted(CLASS, str)
+    seen = archive.all_noted(SEEN, Situation)
     for (problem_id, _), evaluations in found.items():
-        times = [speedups.reference_us(m) for one in evaluations for m in one.measurements[:1]]
         device = evaluations[0].device
         assert device is not None
-        category = classes.get(f"{problem_id} {device.kind}") or UNKNOWN
-        time_us = speedups.geometric_mean(times) if times else None
+        where = seen.get(f"{problem_id} {device.kind}")
+        if where is None:
+            times = [speedups.reference_us(m) for one in evaluations for m in one.measurements[:1]]
+            where = Situation(device.kind, speedups.geometric_mean(times) if times else None)
         tries = [tried(one) for one in evaluations if operators_of(one.candidate)]
-        yield from counts_of(tries, Situation(device.kind, time_us, category))
+        yield from counts_of(tries, where)
 
 
 def says_something(evaluation: Evaluation) -> bool:

@@ -33,15 +33,14 @@ from cudal1_ci.optimize.llm_loop import (
 )
 from cudal1_ci.optimize.pointless import why_pointless
 from cudal1_ci.optimize.ranking import (
-    CLASS,
     CONFIRMATION,
+    SEEN,
     UNKNOWN,
     Count,
     Forecast,
     Situation,
     base_of,
     cells_of,
-    compiles,
     is_source_edit,
     log_of,
     says_something,
@@ -98,6 +97,7 @@ COVERED = "the same is proposed as `{proposer}`"
 OVER_THE_LIMIT = "more than {most} candidates in a round (`review.num-candidates`)"
 AT_THE_BOUND = "what was found takes about the least time that any form of the call can take"
 NEAR_THE_BOUND = 1.05
+SAVED_BY_A_NEW_RULE = 0.15
 KNOWN_S = 0.01
 """Seconds that an evaluation takes that is known."""
 NO_ROUND = "no round was left for it"
@@ -329,9 +329,9 @@ class TargetSearch:
         tries = [(one, self.forecast(one)) for one in self.pending]
         first = [] if self.evaluations else [one for one in tries if is_source_edit(one[0])]
         steps = [
-            Step(one, found.saving(best), found.seconds)
+            Step(one, self.saving(one, found), found.seconds)
             for one, found in first or tries
-            if one.id in self.known_ids or self.has_time_for(one, found.seconds)
+            if one.id in self.known_ids or self.has_time_for(found.seconds)
         ]
         if context.config.budget_s is not None and found_already:
             # What may be beaten soon need not be confirmed.
@@ -351,6 +351,12 @@ class TargetSearch:
         ordered = sorted(candidates, key=rank)
         first = next(filter(is_source_edit, ordered), None)
         return ordered if first is None else [first, *(one for one in ordered if one is not first)]
+
+    def saving(self, candidate: Candidate, found: Forecast) -> float:
+        """Return what a candidate is expected to save. An edit of the source by a rule of which
+        nothing is known is worth a try."""
+        least = SAVED_BY_A_NEW_RULE if found.is_new and is_source_edit(candidate) else 0.0
+        return max(found.saving(self.best_log()), least)
 
     def forecast(self, candidate: Candidate) -> Forecast:
         """Return what is expected of a candidate; of what is known, that it takes no time."""
@@ -394,7 +400,7 @@ class TargetSearch:
         """Verify candidates in turn, as long as there is time."""
         self.context.session.build_ahead(self.problem, candidates)
         for candidate in self.context.session.in_turn(candidates, self.context.is_over):
-            if not self.has_time_for(candidate, self.forecast(candidate).seconds):
+            if not self.has_time_for(self.forecast(candidate).seconds):
                 self.was_cut = True
                 return
             self.evaluate(candidate)
@@ -494,7 +500,7 @@ class TargetSearch:
             shown = found.operations[:MOST_SHOWN]
             self.understanding = msgspec.structs.replace(found, operations=shown)
             key = f"{self.problem.id} {device.kind}"
-            self.context.archive.note(CLASS, key, found.category)
+            self.context.archive.note(SEEN, key, self.situation())
             self.noticed = noticed_by(self.strategies, self.problem, recording, self.target.path)
         except Exception as error:  # noqa: BLE001 (what is shown of a target costs no proposal)
             self.failed(UNDERSTANDING, bug(error))
@@ -556,16 +562,12 @@ class TargetSearch:
         self.context.failures[self.target, strategy] = reason
         self.context.progress.notice(f"{self.target.qualname}, {strategy}: {reason}")
 
-    def has_time_for(self, candidate: Candidate, seconds: float) -> bool:
+    def has_time_for(self, seconds: float) -> bool:
         """Return whether a candidate is likely to be verified within the budget, and what was found
-        to be confirmed; a compilation, within its part of the budget. The first one of a target is
-        begun in any case, so that a run whose budget is less than a candidate takes makes progress.
-        """
-        context, most_s = self.context, self.context.most_s()
-        needed_s = context.pace.scaled(seconds)
-        if most_s is not None and compiles(candidate) and needed_s > most_s:
-            return False
-        return context.left_s() > needed_s * bool(self.evaluations) + context.reserved_s()
+        to be confirmed. The first one of a target is begun in any case, so that a run whose budget
+        is less than a candidate takes makes progress."""
+        needed_s = self.context.pace.scaled(seconds) if self.evaluations else 0.0
+        return self.context.left_s() > needed_s + self.context.reserved_s()
 
     def evaluate(self, candidate: Candidate) -> Evaluation:
         """Return the archive's evaluation of a candidate on this device, or make a new one, which
@@ -578,7 +580,7 @@ class TargetSearch:
             return own
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
-        most_s = context.most_s()
+        most_s = context.most_s(self.forecast(candidate).seconds)
         limit = {} if most_s is None else {"most_s": most_s}
         evaluation = known or context.session.screen(problem, candidate, **limit)
         if known is None:

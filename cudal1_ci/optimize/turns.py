@@ -4,9 +4,9 @@
 
 What a step is worth is the share of the traced time that the target takes, times what the step is
 expected to save of it, for each second (ranking.py). A target that was not looked at counts as one
-with a promising edit, so that each has its first candidate before compilations of others. To
-change the target costs the verification of its reference: a verifier stays while nothing else is
-worth much more. Without a budget, and with a model, all of a target is tried at once.
+with a promising edit, so that each has its first candidate before most compilations of others. To
+change the target costs the verification of its reference, which counts for all but the one that a
+verifier is at. Without a budget, and with a model, all of a target is tried at once.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from cudal1_ci.records import Entry
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.protocol import Judge
 
-FIRST_RATE = 0.02
-"""Share of a target's time that is saved for each second, of one that was not looked at: above
-what whole compilations come to."""
+FIRST_RATE = 0.008
+"""Share of a target's time that is saved for each second, of one that was not looked at: about what
+compilations come to that are likely to gain."""
 FIRST_S = 20.0
 """What it takes to look at one, and to try something."""
+NOTHING_LEFT = Step(None, 0.0, 1.0)
 LAST = -9
 """How urgent a target is for which there is no time."""
-STAY = 1.5
-"""Another target has to be worth so many times as much."""
+CHANGE_S = 15.0
+"""What it takes to verify a reference again, of a target that another one had its turn after."""
 
 Worth = tuple[int, float]
 """How urgent a target is, 0 the most and less the less; then what its next step is worth."""
@@ -129,9 +130,11 @@ class Turns:
         self.held.add(number)
         try:
             while advance(search):
-                step = search.next_step()
-                self.worths[number] = self.worth(number, 0.0 if step is None else step.rate)
-                if self.changes and may_leave(search, step) and self.is_outbid(number):
+                step = search.next_step() or NOTHING_LEFT
+                later = step.saving / (step.seconds + CHANGE_S)
+                self.worths[number] = self.worth(number, later)
+                now = self.worth(number, step.rate)
+                if self.changes and may_leave(search, step) and self.is_outbid(now):
                     return
             self.end(number)
         except SlotLost:
@@ -140,11 +143,10 @@ class Turns:
         finally:
             self.held.discard(number)
 
-    def is_outbid(self, number: int) -> bool:
-        """Return whether a target that waits is worth much more."""
-        urgency, rate = self.worths[number]
+    def is_outbid(self, worth: Worth) -> bool:
+        """Return whether a target that waits is worth more."""
         others = [self.worth_now(one) for one in self.worths.copy() if one not in self.held]
-        return max(others, default=(urgency, 0.0)) > (urgency, STAY * rate)
+        return max(others, default=worth) > worth
 
     def worth_now(self, number: int) -> Worth:
         """Return what a target is worth that waits; nothing, where what was found needs the time
@@ -179,9 +181,9 @@ class Turns:
         return urgency, self.weights[number] * rate
 
 
-def may_leave(search: TargetSearch, step: Step | None) -> bool:
+def may_leave(search: TargetSearch, step: Step) -> bool:
     """Return whether a verifier may leave a target: a reference is verified for a first edit."""
-    is_edit = step is not None and step.candidate is not None and is_source_edit(step.candidate)
+    is_edit = step.candidate is not None and is_source_edit(step.candidate)
     return bool(search.evaluations) or not is_edit
 
 
