@@ -11,8 +11,8 @@ its means are shrunk to those of what it is a part of:
 
     mean = (sum + PRIOR * mean of what it is a part of) / (number + PRIOR)
 
-from everything to a family of strategies, the strategy, its cells on a kind of device, those of a
-decade of time, and at last those of a class. For the chance to gain it is the posterior mean of a
+from a family of strategies to the strategy, its cells on a kind of device, those of a decade of
+time, and at last those of a class. For the chance to gain it is the posterior mean of a
 Beta distribution, for the log of a gain that of a normal one, whose priors count as PRIOR
 evaluations; the variance and the seconds are shrunk in the same way. Source: Gelman et al.,
 Bayesian Data Analysis, 3rd edition, sections 2.4 and 2.6. What a new candidate saves is the
@@ -55,6 +55,8 @@ UNKNOWN = "unknown"
 SOURCE = "source edit"
 OTHER = "other"
 """The strategy of a program without known edits."""
+SETTINGS = frozenset((*LAYOUTS, "channels_last", "fp32_tensor_cores"))
+"""Edits that change how operations run, and none of them."""
 WRAPPED = (*COMPILE_NAMES, CUDA_GRAPH.name, COMPILED_REGION, *LAYOUTS)
 
 
@@ -212,8 +214,8 @@ def family_of(strategy: str) -> str:
         return "combination"
     if strategy in COMPILE_NAMES:
         return "compilation"
-    if strategy in LAYOUTS:
-        return "layout"
+    if strategy in SETTINGS:
+        return "setting"
     own = (CUDA_GRAPH.name, COMPILED_REGION, CONFIRMATION)
     return strategy if strategy in own else SOURCE
 

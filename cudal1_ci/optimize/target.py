@@ -326,37 +326,41 @@ class TargetSearch:
             return None
         if context.is_over() or self.is_at_the_bound():
             return None
-        tries = [(one, self.forecast(one)) for one in self.pending]
-        first = [] if self.evaluations else [one for one in tries if is_source_edit(one[0])]
         steps = [
-            Step(one, self.saving(one, found), found.seconds)
-            for one, found in first or tries
-            if one.id in self.known_ids or self.has_time_for(found.seconds)
+            self.step(one, is_confirmed=not found_already)
+            for one in self.first_of(self.pending)
+            if one.id in self.known_ids or self.has_time_for(self.forecast(one).seconds)
         ]
         if context.config.budget_s is not None and found_already:
             # What may be beaten soon need not be confirmed.
-            stays = math.prod(1 - found.beats(best) for _, found in tries)
-            foreseen_s = context.ranking.forecast(CONFIRMATION, self.situation()).seconds
-            seconds = context.pace.confirmation_s(foreseen_s)
-            steps.append(Step(None, found_already * stays, seconds))
+            stays = math.prod(1 - self.forecast(one).beats(best) for one in self.pending)
+            steps.append(Step(None, found_already * stays, self.confirmation_s()))
         return max(steps, key=lambda step: step.rate, default=None)
 
+    def first_of(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return what may be tried first: edits of the source, where nothing was tried yet."""
+        sources = [] if self.evaluations else [one for one in candidates if is_source_edit(one)]
+        return sources or candidates
+
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Sort candidates as they are tried, if none of them gains."""
+        """Sort candidates as they are expected to be tried."""
+        ordered = sorted(candidates, key=lambda one: -self.step(one).rate)
+        first = self.first_of(ordered)[:1]
+        return [*first, *(one for one in ordered if one not in first)]
 
-        def rank(candidate: Candidate) -> float:
-            found = self.forecast(candidate)
-            return -found.saving() / found.seconds
-
-        ordered = sorted(candidates, key=rank)
-        first = next(filter(is_source_edit, ordered), None)
-        return ordered if first is None else [first, *(one for one in ordered if one is not first)]
-
-    def saving(self, candidate: Candidate, found: Forecast) -> float:
-        """Return what a candidate is expected to save. An edit of the source by a rule of which
+    def step(self, candidate: Candidate, *, is_confirmed: bool = True) -> Step:
+        """Return what a candidate is expected to save, and its seconds; with those of a
+        confirmation, if a gain `is_confirmed` for itself. An edit of the source by a rule of which
         nothing is known is worth a try."""
+        best, found = self.best_log(), self.forecast(candidate)
         least = SAVED_BY_A_NEW_RULE if found.is_new and is_source_edit(candidate) else 0.0
-        return max(found.saving(self.best_log()), least)
+        more_s = found.beats(best) * self.confirmation_s() if is_confirmed else 0.0
+        return Step(candidate, max(found.saving(best), least), found.seconds + more_s)
+
+    def confirmation_s(self) -> float:
+        """Return what a confirmation is likely to take."""
+        foreseen_s = self.context.ranking.forecast(CONFIRMATION, self.situation()).seconds
+        return self.context.pace.confirmation_s(foreseen_s)
 
     def forecast(self, candidate: Candidate) -> Forecast:
         """Return what is expected of a candidate; of what is known, that it takes no time."""

@@ -390,7 +390,7 @@ class ByProblem:
 @pytest.mark.parametrize(
     ("budget_s", "order", "ended"),
     [
-        (120.0, ["big:a", "small:c", "big:b", "big:d"], "done"),
+        (121.0, ["big:a", "small:c", "big:b", "big:d"], "done"),
         (100.0, ["big:a", "small:c", "big:b"], "budget"),
         (70.0, ["big:a", "small:c"], "budget"),
         (40.0, ["big:a", "small:c"], "budget"),
