@@ -1,6 +1,6 @@
 """Replay recorded candidates in the order of the table and in the one before it, on one clock.
 
-    python experiments/ranking_replay.py      # writes experiments/results/ranking-replay.json
+    python experiments/ranking_replay.py      # writes assets/results/ranking-replay.json
 
 The candidates of assets/results/scans-h100.json with the speedups and seconds that were measured,
 one verifier with three times the minutes, as three shared the device. What a scan would do is done
@@ -60,7 +60,7 @@ from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 
 ROOT = Path(__file__).resolve().parents[1]
-OUTPUT = ROOT / "experiments" / "results" / "ranking-replay.json"
+OUTPUT = ROOT / "assets" / "results" / "ranking-replay.json"
 BUDGETS_S = (150.0, 300.0, 600.0)
 VERIFIERS = 3
 LOOK_S, CHECK_S = 25.0, 15.0
@@ -400,6 +400,7 @@ def best_of(screened: Sequence[Known]) -> list[Known]:
 def main() -> None:
     """Write what each order reaches."""
     document: dict[str, Any] = {}
+    known = json.loads(SCANS.read_text("utf-8"))
     for budget_s in BUDGETS_S:
         spent_s = VERIFIERS * budget_s
         rows = {
@@ -414,7 +415,8 @@ def main() -> None:
         for file, (_, some) in modules().items()
     }
     document["all candidates"] = summary(best)
-    OUTPUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    about = {"device": known["device"], "command": "python experiments/ranking_replay.py"}
+    OUTPUT.write_text(json.dumps(about | {"orders": document}, indent=1) + "\n", encoding="utf-8")
     for name, one in document.items():
         print(name, one["geometric_mean"], *one["speedups"].values())
 
