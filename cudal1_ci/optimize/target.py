@@ -339,7 +339,9 @@ class TargetSearch:
 
     def first_of(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return what may be tried first: edits of the source, where nothing was tried yet."""
-        sources = [] if self.evaluations else [one for one in candidates if is_source_edit(one)]
+        if self.evaluations:
+            return candidates
+        sources = [one for one in candidates if is_source_edit(one) and not is_published(one)]
         return sources or candidates
 
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -353,6 +355,8 @@ class TargetSearch:
         confirmation, if a gain `is_confirmed` for itself. An edit of the source by a rule of which
         nothing is known is worth a try."""
         best, found = self.best_log(), self.forecast(candidate)
+        if is_published(candidate):
+            return Step(candidate, 0.0, found.seconds)
         least = SAVED_BY_A_NEW_RULE if found.is_new and is_source_edit(candidate) else 0.0
         more_s = found.beats(best) * self.confirmation_s() if is_confirmed else 0.0
         return Step(candidate, max(found.saving(best), least), found.seconds + more_s)
@@ -657,8 +661,7 @@ class TargetSearch:
             if saved > 0:
                 self.context.pace.unconfirmed[self.target] = saved
         candidate = evaluation.candidate
-        is_published = candidate.proposer.startswith(PUBLISHED)
-        if not is_published and candidate.program != self.problem.reference:
+        if not is_published(candidate) and candidate.program != self.problem.reference:
             self.own.append(evaluation)
 
     def doubted(self, evaluation: Evaluation) -> Evaluation:
@@ -727,6 +730,11 @@ class TargetSearch:
         return tuple(
             found for one in by_models for found in contradictions(one, self.problem, rows)
         )
+
+
+def is_published(candidate: Candidate) -> bool:
+    """Return whether others published a candidate: it comes last, as it is built meanwhile."""
+    return candidate.proposer.startswith(PUBLISHED)
 
 
 def negligible(problem: Problem, min_share: float) -> str:
