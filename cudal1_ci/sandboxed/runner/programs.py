@@ -152,6 +152,8 @@ def signature_beside(program: Program, function: Any) -> inspect.Signature | Non
             found = getattr(found, part, None)
     is_class = isinstance(found, type)
     called = vars(found).get("__call__", getattr(found, "forward", None)) if is_class else found
+    if not callable(called):
+        return None
     try:
         signature = inspect.signature(called)
     except (TypeError, ValueError):

@@ -499,6 +499,8 @@ class Batch(Asks[Claim]):
     seed: int
     keeps: bool = False
     """Whether outputs that are committed are kept until the last call returned."""
+    rounding: int | None = None
+    """As of `CallSets`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -612,6 +614,8 @@ class Try(Asks[Tried]):
     """Whether the program is constructed for this trial, because the trial changes it."""
     is_wide: bool
     """Whether all floats are float64, for an oracle."""
+    rounding: int | None = None
+    """As of `CallSets`."""
 
 
 Request = (
