@@ -44,6 +44,7 @@ from cudal1_ci.discover.plan import Plan, survey
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import folder_in_repository, head_sha, repository_name
 from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.ranking import ranking_of
 from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.pool import Pool
 from cudal1_ci.records import Change, Entry, Report
@@ -191,6 +192,7 @@ def searching(
         progress=progress,
         config=settings.review,
         policy=settings.trial.policy,
+        ranking=ranking_of(archive),
         **more,
     )
 

@@ -9,6 +9,7 @@ against the names in the code.
 from __future__ import annotations
 
 MEANING = {
+    "budget.time": "the candidate took longer than its part of the budget",
     "gradients.lost": "gradients pass through the reference and not through the candidate",
     "gradients.unseen": "there was too little memory to see whether gradients pass through",
     "input.constant": "an input never changed in any trial, so nothing shows whether it is used",
@@ -25,7 +26,7 @@ MEANING = {
     "output.aliases_state": "an output shares memory with a parameter or buffer",
     "output.device": "an output is on another device than the reference's",
     "output.dtype": "an output has another dtype than the reference's",
-    "output.lazy": "an output leaves work to whoever reads it, such as a negation",
+    "output.lazy": "an output leaves work to its reader, such as a negation",
     "output.overlaps": "elements of an output share memory with each other",
     "output.returned_again": "an output is memory that an earlier call returned",
     "output.rewritten": "an output changed after it was returned",

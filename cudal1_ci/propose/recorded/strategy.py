@@ -11,10 +11,12 @@ from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
     activations,
     attention,
+    dispatch,
     experts,
     factors,
     filters,
     foreach,
+    kernel_order,
     lookups,
     loops,
     masks,
@@ -40,6 +42,7 @@ RULES: tuple[RecordedRule, ...] = (
     *scans.RULES,
     *loops.RULES,
     *experts.RULES,
+    *dispatch.RULES,
     *attention.RULES,
     *norms.RULES,
     *norm_gain.RULES,
@@ -54,6 +57,7 @@ RULES: tuple[RecordedRule, ...] = (
     *tables.RULES,
     *targets.RULES,
     *triplets.RULES,
+    *kernel_order.RULES,
 )
 
 
