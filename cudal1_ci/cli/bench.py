@@ -23,6 +23,7 @@ from cudal1_ci.cli.devices import (
 )
 from cudal1_ci.cli.execution import (
     DEVICES_OPTION,
+    PYTHON_HELP,
     TEXT_KEYS,
     executor_options,
     precision_option,
@@ -124,7 +125,7 @@ KEYS = {
 )
 @executor_options
 @address_option
-@click.option("--python", help="Interpreter that has torch [default: this one].")
+@click.option("--python", help=PYTHON_HELP)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
 @click.option(

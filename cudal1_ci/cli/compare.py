@@ -110,7 +110,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     plain = Trees(path, folder).of(
         change.base_sha if flags["config_from"] == "base" else change.head_sha
     )
-    settings = comparing(settings_of(plain, flags, KEYS))
+    settings = comparing(settings_of(plain, flags, KEYS, project=path))
     refuse_cluster(settings)
     refuse_missing(settings)
     refuse_unwritable_outputs(flags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
 import click
+import msgspec
 
 from cudal1_ci.cli.device import is_several
-from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config import Setting, Settings, load_settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.processes import EXECUTORS, Executor, ExecutorName
+from cudal1_ci.processes.interpreter import find_interpreter
 from cudal1_ci.verification import Session
 from cudal1_ci.verification.config import Precision
 
@@ -88,6 +91,7 @@ TWO_TREE_DEVICES_OPTION = click.option(
     help="cpu, cuda, cuda:N, auto (a GPU where there is one); several as cuda:0,cuda:1 or "
     "cuda:all, each of which times both trees [default: auto].",
 )
+PYTHON_HELP = "Interpreter of the project [default: found as `doctor` says]."
 MEASURING_OPTIONS = (
     click.option(
         "--require-sandbox",
@@ -96,7 +100,7 @@ MEASURING_OPTIONS = (
         help="Refuse to run where it is incomplete.",
     ),
     executor_options,
-    click.option("--python", help="Interpreter of the project [default: this one]."),
+    click.option("--python", help=PYTHON_HELP),
     click.option(
         "--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1]."
     ),
@@ -108,14 +112,31 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def settings_of(
-    root: Path, flags: Mapping[str, Any], keys: Mapping[str, str], **more: Any
+    root: Path,
+    flags: Mapping[str, Any],
+    keys: Mapping[str, str],
+    *,
+    project: Path | None = None,
 ) -> Settings:
     """Return the settings of a tree under a verb's flags, by the keys that they set. Errors name
-    the flag. Raises: ConfigError.
+    the flag. `project` is where the interpreter is looked for, if not in that tree.
+    Raises: ConfigError.
     """
     given = {key: flags[flag] for flag, key in keys.items() if flags[flag] not in (None, ())}
     options = {key: f"--{flag.replace('_', '-')}" for flag, key in keys.items()}
-    return load_settings(root, overrides={**given, **more}, options=options)
+    settings = load_settings(root, overrides=given, options=options)
+    return with_interpreter(settings, project or root)
+
+
+def with_interpreter(settings: Settings, project: Path) -> Settings:
+    """Return the settings with the project's interpreter, where none is set and one of this machine
+    is used."""
+    if settings.python is not None or settings.executor != "local":
+        return settings
+    found = find_interpreter(project, os.environ)
+    named = Setting(key="python", value=found.python, origin=found.origin)
+    sources = tuple(named if one.key == "python" else one for one in settings.sources)
+    return msgspec.structs.replace(settings, python=found.python, sources=sources)
 
 
 def with_options(

@@ -16,6 +16,7 @@ from cudal1_ci.cli.device import measures_on_gpu, require
 from cudal1_ci.cli.devices import progress_for
 from cudal1_ci.cli.execution import (
     KEYS,
+    PYTHON_HELP,
     executor_options,
     one_device,
     refuse_several,
@@ -75,7 +76,7 @@ TREE = (*KEYS.items(), ("seed", "trial.seed"))
     "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
 )
 @executor_options
-@click.option("--python", help="Interpreter of the project [default: this one].")
+@click.option("--python", help=PYTHON_HELP)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def explain(

@@ -10,6 +10,7 @@ import click
 
 from cudal1_ci.cli.device import require
 from cudal1_ci.cli.execution import (
+    PYTHON_HELP,
     TEXT_KEYS,
     executor_of,
     executor_options,
@@ -69,7 +70,7 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     help="A candidate must do its work in Triton or CUDA kernels of its own (GPU only).",
 )
 @executor_options
-@click.option("--python", help="Interpreter that has torch [default: this one].")
+@click.option("--python", help=PYTHON_HELP)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option(
     "--policy",

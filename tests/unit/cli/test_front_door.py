@@ -318,9 +318,9 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(checkout, tmp_path, versi
     assert result.exit_code == 4
     rows = {d["name"]: d for d in json.loads(result.stdout)}
     assert rows["project's Python"]["grade"] == grade
-    assert advice in rows["project's Python"]["mend"]
+    assert advice in rows["project's Python"]["fix"]
     assert rows["torch"]["grade"] == "missing"
-    assert "pip install torch" in rows["torch"]["mend"]
+    assert "--python" in rows["torch"]["fix"]
 
 
 def contained(checkout, folder, image):
@@ -337,7 +337,7 @@ def contained(checkout, folder, image):
 def test_doctor_says_how_to_get_a_container_engine(checkout, tmp_path):
     row, code = contained(checkout, tmp_path / "bin", engine.IMAGE)
     assert (row["grade"], code) == ("missing", 4)
-    assert "apt-get install podman" in row["mend"]
+    assert "apt-get install podman" in row["fix"]
 
 
 @pytest.mark.parametrize(
@@ -347,20 +347,20 @@ def test_a_container_that_cannot_be_had_is_missing(checkout, tmp_path, image, me
     engine.install(tmp_path / "bin")
     row, code = contained(checkout, tmp_path / "bin", image)
     assert (row["grade"], code) == ("missing", 4)
-    assert mend in row["mend"]
+    assert mend in row["fix"]
 
 
 def test_doctor_tries_the_sandbox_in_the_container_that_is_configured(checkout, tmp_path):
     engine.install(tmp_path / "bin")
     row, code = contained(checkout, tmp_path / "bin", engine.IMAGE)
-    assert (row["grade"], row["mend"], code) == ("ok", "", 0)
+    assert (row["grade"], row["fix"], code) == ("ok", "", 0)
     assert row["found"].startswith("docker 28.2.2; base:12 sha256:")
     assert str(checkout) in engine.mounts(engine.run_of(tmp_path / "bin"))
 
 
 def test_what_doctor_prints_is_what_it_means(monkeypatch, capsys):
     mend = "`pip install 'cudal1-ci[torch]'`"
-    diagnosis = doctor.Diagnosis(name="torch", grade="missing", found="[x]", mend=mend)
+    diagnosis = doctor.Diagnosis(name="torch", grade="missing", found="[x]", fix=mend)
     monkeypatch.setenv("COLUMNS", "200")
     doctor.print_table([diagnosis])
     assert mend in capsys.readouterr().out
