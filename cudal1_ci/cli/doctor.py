@@ -56,7 +56,7 @@ OLDEST_TORCH = (2, 6)
 
 
 @click.command(
-    epilog=EPILOG, short_help="Say what this machine can do, and how to get what is missing."
+    epilog=EPILOG, short_help="Check what this machine can do and how to fix what it cannot."
 )
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--python", help=PYTHON_HELP)

@@ -131,4 +131,9 @@ def traces_for(path: Path, settings: Settings, progress: Progress, *, again: boo
         return record(path, settings, shlex.split(settings.trace), TIMEOUT_S, progress)
     if again:
         raise ConfigError("--retrace: there is no `trace` command in the configuration to run")
-    return read_traces(folder)
+    return kept_traces(path, settings)
+
+
+def kept_traces(path: Path, settings: Settings) -> Traces:
+    """Return the traces that were recorded before; run nothing."""
+    return read_traces(path / settings.state_dir / "traces")

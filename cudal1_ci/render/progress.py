@@ -60,6 +60,10 @@ class Progress(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+    def waiting(self, text: str) -> None:
+        """Report what is waited for before the first target: `importing torch ...`."""
+        ...
+
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         """Report how many targets are looked at, and how many others cannot be run."""
         ...
@@ -98,6 +102,9 @@ class SilentProgress:
 
     def __exit__(self, *_: object) -> None:
         return None
+
+    def waiting(self, text: str) -> None:
+        """Ignore the event."""
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         """Ignore the event."""
@@ -149,6 +156,9 @@ class PlainProgress:
 
     def __exit__(self, *_: object) -> None:
         self._end_group()
+
+    def waiting(self, text: str) -> None:
+        self._say(one_line(text))
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         self._num_targets = num_targets
@@ -254,6 +264,9 @@ class RichProgress:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+
+    def waiting(self, text: str) -> None:
+        self._console.print(Text(one_line(text), style="dim"))
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         self._bar.update(self._task, total=num_targets)
