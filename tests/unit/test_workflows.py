@@ -98,7 +98,7 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 def lint(tool: str, *words: object) -> subprocess.CompletedProcess[str]:
     """A linter of the test dependencies; one that is missing fails the test."""
     found = shutil.which(tool, path=Path(sys.executable).parent) or shutil.which(tool)
-    assert found, f"{tool} is not installed: pip install -c constraints.txt -e .[test]"
+    assert found, f"{tool} is not installed: make venv"
     return subprocess.run([found, *map(str, words)], capture_output=True, text=True, timeout=60)
 
 
