@@ -82,9 +82,19 @@ def scope_of(paths: Sequence[Path]) -> Scope:
 
 def root_of(paths: Sequence[Path]) -> Path:
     """Return the tree that files are looked at in: the working directory where all are below it,
-    as for `scan .`; else the folder of a single one. Raises: DiscoveryError, for several."""
+    as for `scan .`; else the folder of a single one. A working directory that is in no project,
+    such as a home folder, is not searched: a project below it is the tree.
+
+    Raises: DiscoveryError, for several that are not below the working directory.
+    """
     here = Path.cwd().resolve()
     if all(path.resolve().is_relative_to(here) for path in paths):
+        if any(is_project(folder) for folder in (here, *here.parents)):
+            return Path()
+        between = (one for one in paths[0].resolve().parents if one.is_relative_to(here))
+        project = next((one for one in between if is_project(one)), None)
+        if project and all(path.resolve().is_relative_to(project) for path in paths):
+            return project.relative_to(here)
         return Path()
     if len(paths) == 1:
         return paths[0] if paths[0].is_dir() else paths[0].parent
@@ -93,6 +103,11 @@ def root_of(paths: Sequence[Path]) -> Path:
         f"{outside}: of several paths each must be below the working directory; run the command in "
         "the folder that holds them all"
     )
+
+
+def is_project(folder: Path) -> bool:
+    """Return whether a folder is the top of a repository or of a Python project."""
+    return any((folder / name).exists() for name in (".git", "pyproject.toml"))
 
 
 def parts_of(text: str) -> tuple[Path, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from cudal1_ci.cli import execution, main
 from cudal1_ci.cli import scan as scan_module
 from cudal1_ci.cli.scan_options import refuse_uncallable
+from cudal1_ci.cli.scope import scope_of
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Call, Entry, Report, Target, Workload
 
@@ -68,9 +70,16 @@ def test_a_path_is_a_folder_a_file_or_a_target(tree, paths, names):
     assert listed(*paths) == names
 
 
-def test_a_file_elsewhere_is_looked_at_in_its_own_folder(tree, monkeypatch):
-    monkeypatch.chdir("/")
+def test_a_file_elsewhere_is_looked_at_in_its_own_folder(tree, monkeypatch, tmp_path_factory):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
     assert listed(tree / "src/model.py:Scale") == ["Scale"]
+
+
+def test_a_working_directory_that_is_no_project_is_not_searched(tree, monkeypatch):
+    (tree / "src/pyproject.toml").touch()
+    assert scope_of([Path("src/model.py")]).root == Path("src")
+    (tree / "pyproject.toml").touch()
+    assert scope_of([Path("src/model.py")]).root == Path()
 
 
 @pytest.mark.parametrize(
