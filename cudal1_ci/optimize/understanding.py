@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, values_in
+from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, time_us, values_in
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.recorded.traffic import bytes_of, size_of
 from cudal1_ci.propose.roofline import DeviceFacts, facts_of, least_us
 from cudal1_ci.records import Demand, Device, Problem, Understanding
 from cudal1_ci.records import Operation as Expression
-from cudal1_ci.records.recording import Recording
+from cudal1_ci.records.recording import Launch, Recording
 from cudal1_ci.records.report import TargetClass
 
 CALL_US = {"cpu": 4.0, "cuda": 10.0}
@@ -36,6 +36,7 @@ MOST_AT_THE_FLOOR = 8
 MOST_SHOWN = 10
 """Expressions that a report keeps."""
 MAX_CODE_CHARS = 120
+MAX_LAUNCH_CHARS = 240
 CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
 PRODUCTS = frozenset(("matmul", "linear", "addmm", "baddbmm", "addbmm", "mv", "dot", *CONVOLUTIONS))
 HEAVY = frozenset(("einsum", "tensordot", "bilinear", "lstm", "gru", "rnn_tanh", "rnn_relu"))
@@ -91,12 +92,6 @@ def understanding_of(
     )
 
 
-def time_us(operation: Operation) -> float:
-    """Return the time of an operation: on its device, where that was timed."""
-    device_us = operation.recorded.device_us
-    return operation.recorded.host_us if device_us is None else device_us
-
-
 # --- where the time goes -------------------------------------------------------------------------
 
 
@@ -126,8 +121,8 @@ def class_of(
 def is_bound_sure(graph: Graph) -> bool:
     """Return whether no form of a call can beat its bound: it has few operations, none of them
     twice, and at most one product, of what is given. Arithmetic of several products, or of matrices
-    that the call makes itself, may be saved."""
-    if graph.recording.is_cut:
+    that the call makes itself, may be saved; what a kernel of the user's needs is not known."""
+    if graph.recording.is_cut or any(one.recorded.launch for one in graph.operations):
         return False
     working = [one for one in graph.operations if bytes_of(one, graph)]
     spans = [(one.recorded.frame, one.recorded.span) for one in working]
@@ -280,7 +275,23 @@ def shown_group(group: Group, graph: Graph, total_us: float) -> Expression:
         path=group.path,
         line=group.line,
         code=group.code,
+        launch="; ".join(
+            dict.fromkeys(
+                launch_text(one.recorded.launch)
+                for one in group.operations
+                if one.recorded.launch is not None
+            )
+        )[:MAX_LAUNCH_CHARS],
     )
+
+
+def launch_text(launch: Launch) -> str:
+    """Return how a kernel was launched; of an extension only what is known: nothing."""
+    parts = [f"grid {' x '.join(map(str, launch.grid))}"] if launch.grid else []
+    parts += [f"{one.name}={one.argument.text}" for one in launch.constants]
+    for number, word in ((launch.num_warps, "warp"), (launch.num_stages, "stage")):
+        parts += [] if number is None else [f"{number} {word}{'' if number == 1 else 's'}"]
+    return "".join(filter(str.isprintable, ", ".join(parts)))
 
 
 def names_of(operations: Sequence[Operation]) -> Iterator[str]:

@@ -90,6 +90,8 @@ class Operation(Published, frozen=True, kw_only=True):
     """None where no code of the checkout is known to have called it."""
     code: Text | None = None
     """The expression, on one line."""
+    launch: Text = ""
+    """Of a kernel of the user's: `grid 128 x 4, BLOCK=64, 4 warps, 3 stages`."""
 
 
 TargetClass = Literal[

@@ -221,7 +221,7 @@ def _expressions_table(understanding: Understanding, target: Target) -> Table:
             bytes_text(one.num_bytes),
             one.name,
             where,
-            one.code or "",
+            "\n".join(filter(None, (one.code, one.launch))),
         ]
         table.add_row(*map(Text, cells))
     return table

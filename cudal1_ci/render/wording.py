@@ -389,6 +389,7 @@ def contract_lines(checks: Sequence[ContractCheck]) -> list[str]:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "at_least": at_least_text,
+    "bytes": bytes_text,
     "call": call_text,
     "contract": contract_text,
     "contract_differences": contract_differences,

@@ -90,6 +90,12 @@ class Operation:
         return literal(self.argument(position, name))
 
 
+def time_us(operation: Operation) -> float:
+    """Return the time of an operation: on its device, where that was timed."""
+    device_us = operation.recorded.device_us
+    return operation.recorded.host_us if device_us is None else device_us
+
+
 def literal(argument: Argument | None) -> object:
     """Return what a literal argument is."""
     if argument is None:

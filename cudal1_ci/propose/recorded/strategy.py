@@ -11,10 +11,12 @@ from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
     activations,
     attention,
+    dispatch,
     experts,
     factors,
     filters,
     foreach,
+    kernel_order,
     lookups,
     loops,
     masks,
@@ -38,6 +40,7 @@ RULES: tuple[RecordedRule, ...] = (
     *scans.RULES,
     *loops.RULES,
     *experts.RULES,
+    *dispatch.RULES,
     *attention.RULES,
     *norms.RULES,
     *activations.RULES,
@@ -50,6 +53,7 @@ RULES: tuple[RecordedRule, ...] = (
     *tables.RULES,
     *targets.RULES,
     *triplets.RULES,
+    *kernel_order.RULES,
 )
 
 

@@ -1,4 +1,5 @@
-"""Record one call of a program: each torch function with the expression that called it.
+"""Record one call of a program: each torch function with the expression that called it, each launch
+of a Triton kernel, and each call of an extension.
 
 A `TorchFunctionMode` sees every torch function that Python calls, and the calling frame's position
 in its code gives lines and columns. So a branch that was not taken is absent, helpers and
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -32,12 +33,14 @@ from ..wire.recording import (
     Argument,
     Frame,
     Keyword,
+    Launch,
     RecordedOperation,
     RecordedValue,
     Recording,
     Scope,
     Span,
 )
+from .launches import Seen, SeenOperator, operator_of, tensors_in, watched
 
 HERE = str(Path(__file__).parent)
 SYNCS = frozenset(
@@ -50,6 +53,7 @@ SYNCS = frozenset(
 """Functions whose result the host has to wait for on a GPU."""
 MOST_LOOKED_AT = 2**20
 """Elements of a tensor whose values are looked at."""
+Events = tuple[torch.cuda.Event, torch.cuda.Event]
 LITERALS = (int, float, bool, complex, str, type(None), type(...), torch.dtype, torch.device)
 
 
@@ -70,7 +74,7 @@ def recorded(
     """
     total_us = min(timed(call, inputs) for _ in range(2))
     recorder = Recorder(module, inputs, root, text)
-    with recorder:
+    with watched(recorder.launch), recorder:
         output = call()
     return recorder.result(output, total_us)
 
@@ -115,6 +119,8 @@ class Recorder(TorchFunctionMode):
         self.operations: list[RecordedOperation] = []
         self.events: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
         self.is_cut = False
+        self.is_launching = False
+        """Whether a kernel is being launched: what torch functions do then is part of it."""
         self.is_on_gpu = any(one.is_cuda for one in inputs)
         self.files: dict[str, str | None] = {}
         self.paths = (
@@ -137,26 +143,19 @@ class Recorder(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
-            self.is_cut = True
+        if self.is_full() or self.is_launching:
             return func(*args, **kwargs)
+        if (operator := operator_of(func)) is not None:
+            return self.launch(SeenOperator(operator, func, args, kwargs))
         frame, span, scope = self.place()
         given = tuple(self.argument(one) for one in args[:MAX_ITEMS])
-        named = tuple(
-            Keyword(name=name[:512], argument=self.argument(one)) for name, one in kwargs.items()
-        )
-        event = self.start_event()
-        started_s = time.perf_counter()
-        result = func(*args, **kwargs)
-        host_us = 1e6 * (time.perf_counter() - started_s)
-        if event is not None:
-            event[1].record()
+        named = self.keywords(kwargs)
+        event, result, host_us = self.timed(lambda: func(*args, **kwargs))
         name = name_of(func)
         if is_property(func) and not isinstance(result, torch.Tensor):
             return result  # x.shape, x.dtype, x.grad = None
-        if event is not None:
-            self.events[len(self.operations)] = event
-        self.operations.append(
+        self.keep(
+            event,
             RecordedOperation(
                 name=name[:512],
                 args=given,
@@ -165,13 +164,96 @@ class Recorder(TorchFunctionMode):
                 frame=frame,
                 span=span,
                 scope=scope,
-                host_us=min(host_us, 1e12),
+                host_us=host_us,
                 syncs=name in SYNCS,
-            )
+            ),
         )
         return result
 
-    def start_event(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
+    def launch(self, seen: Seen) -> Any:
+        """Launch a kernel, or call an extension, and keep it as an operation."""
+        if self.is_full() or self.is_launching:
+            return seen.launch()
+        self.is_launching = True
+        try:
+            return self.launched(seen)
+        finally:
+            self.is_launching = False
+
+    def launched(self, seen: Seen) -> Any:
+        """Launch, and keep the operation."""
+        frame, span, scope = self.place()
+        named, constants = self.keywords(seen.arguments), self.keywords(seen.constants)
+        event, result, host_us = self.timed(seen.launch)
+        tensors = seen.written()
+        self.forget_views(tensors)
+        if seen.language == "extension":
+            tensors += tensors_in(result)
+        known = {one.name for one in named}
+        file, line = self.defined(seen.function)
+        self.keep(
+            event,
+            RecordedOperation(
+                name=seen.name[:512],
+                args=(),
+                kwargs=named,
+                outputs=tuple(self.number_of(one) for one in tensors[:MAX_ITEMS]),
+                frame=frame,
+                span=span,
+                scope=scope,
+                host_us=host_us,
+                launch=Launch(
+                    language=seen.language,
+                    kernel=seen.kernel[:512],
+                    grid=seen.grid[:3],
+                    constants=constants,
+                    num_warps=seen.num_warps,
+                    num_stages=seen.num_stages,
+                    reads=tuple(one for one in seen.reads if one in known),
+                    writes=tuple(one for one in seen.writes if one in known),
+                    is_sure=seen.is_sure,
+                    file=file[:512],
+                    first_line=line,
+                ),
+            ),
+        )
+        return result
+
+    def is_full(self) -> bool:
+        """Return whether no more operations are kept, and remember that some were not."""
+        if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
+            self.is_cut = True
+        return self.is_cut
+
+    def timed(self, call: Callable[[], Any]) -> tuple[Events | None, Any, float]:
+        """Return events around a call on a GPU, its result, and its microseconds on the host."""
+        event = self.start_event()
+        started_s = time.perf_counter()
+        result = call()
+        host_us = 1e6 * (time.perf_counter() - started_s)
+        if event is not None:
+            event[1].record()
+        return event, result, min(host_us, 1e12)
+
+    def keep(self, event: Events | None, operation: RecordedOperation) -> None:
+        """Keep an operation, and the events around it."""
+        if event is not None:
+            self.events[len(self.operations)] = event
+        self.operations.append(operation)
+
+    def keywords(self, named: dict[str, Any]) -> tuple[Keyword, ...]:
+        """Return named arguments as they are kept."""
+        items = itertools.islice(named.items(), MAX_LOCALS)
+        return tuple(Keyword(name=name[:512], argument=self.argument(one)) for name, one in items)
+
+    def defined(self, function: Any) -> tuple[str, int | None]:
+        """Return the file below the checkout and the first line of a kernel's function."""
+        if not isinstance(function, FunctionType):
+            return "", None
+        file = self.own_file(function.__code__.co_filename)
+        return ("", None) if file is None else (file, function.__code__.co_firstlineno)
+
+    def start_event(self) -> Events | None:
         """Return events around an operation on a GPU, the first one recorded."""
         if not self.is_on_gpu:
             return None
@@ -195,9 +277,13 @@ class Recorder(TorchFunctionMode):
             self.forget_views(tensors)
         # A cast to the dtype that a tensor has returns the tensor itself.
         return tuple(
-            self.new_value(one) if writes or id(one) not in self.numbers else self.numbers[id(one)]
-            for one in tensors[:MAX_ITEMS]
+            self.new_value(one) if writes else self.number_of(one) for one in tensors[:MAX_ITEMS]
         )
+
+    def number_of(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor, a new one if it has none."""
+        known = self.numbers.get(id(tensor))
+        return self.new_value(tensor) if known is None else known
 
     # --- values ----------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from .timed_checks import check_aftermath, check_inputs, check_left, check_outpu
 from .timed_rounds import (
     Lane,
     Round,
+    fill_in,
     nearby_round,
     new_round,
     open_lanes,
@@ -103,6 +104,14 @@ class Rounds:
     def new(self, last: Round | None = None) -> Round:
         """Draw a round, or one that is nearly the last one."""
         return new_round(self.case, self.room, self.stock, self.rng, last=last)
+
+    def new_chain(self, num_calls: int) -> Round:
+        """Draw a round of which only so many calls have values."""
+        return new_round(self.case, self.room, self.stock, self.rng, num_calls=num_calls)
+
+    def complete(self, one: Round, num_calls: int) -> None:
+        """Give the calls of such a round after the first ones values too."""
+        fill_in(one, self.stock, start=num_calls)
 
     def repeat(self, one: Round, keeps: bool = False) -> None:
         """Play a round that does not count."""
@@ -200,12 +209,10 @@ def open_rounds(
 
 def numbers_of_rounds(rounds: Rounds, config: ClockConfig) -> tuple[int, int]:
     """Return the usual and the largest number of rounds. On a GPU there are more where batches are
-    too short, and a call comes before each."""
+    too short."""
     if rounds.case.accelerator.kind == "cpu":
         return config.num_rounds, config.num_rounds
     short_by = wanted_us(config) / max(rounds.shortest_us - rounds.cost_us, 1.0)
-    for lane in rounds.lanes.values():
-        lane.rehearses = int(short_by > 1)
     usual = math.ceil(config.num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
     return usual, usual if config.most_error is None else config.num_rounds * MORE_ROUNDS
 
@@ -237,7 +244,8 @@ def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejecte
         rng,
         limits,
         rounds.tolerances,
-        rounds.new,
+        rounds.new_chain,
+        rounds.complete,
         rounds.repeat,
         rounds.check_again,
         config.num_rounds,
@@ -277,8 +285,7 @@ def contradiction_of(rounds: Rounds, chains: Chains) -> Rejected | None:
     if candidate is reference or found is not None:
         return found
     found_us = times(rounds.lanes, rounds.cost_us, rounds.num_calls)
-    medians = (statistics.median(found_us[name]) for name in ("reference", "candidate"))
-    return chains.contradiction(*medians)
+    return chains.contradiction(found_us["reference"], found_us["candidate"])
 
 
 def play(
@@ -338,9 +345,9 @@ class Nearby:
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
     """Return what a batch costs beyond its calls, by the reference: a message and a copy of the
-    outputs of its last batch, the work around each call, and on a GPU a copy of the inputs. It is
-    the first quartile of a few. What committing costs is the difference of batches that fill and
-    commit outputs, and that fill them alone."""
+    outputs of its last batch, the work around each call, and on a GPU a copy of the inputs and the
+    turn of its process. It is the first quartile of a few. What committing costs is the difference
+    of batches that fill and commit outputs, and that fill them alone."""
     kinds: tuple[Literal["calls", "fills", "message"], ...] = ("calls",)
     if lane.commits:
         kinds = ("calls", "fills", "message")

@@ -232,6 +232,7 @@ def recorded_with(field: str, **fields: Any) -> dict[str, Any]:
 
 UNKNOWN = {"kind": "value", "value": 3, "text": None, "items": []}
 NESTED = {**UNKNOWN, "kind": "tuple", "value": None, "items": [UNKNOWN]}
+LAUNCH = RECORDED["operations"][0]["launch"]
 BAD = [
     (runner.RecordCall, recorded_with("frames", caller=1), "recording"),
     (runner.RecordCall, recorded_with("frames", file="/etc/passwd"), "recording.frames[1]"),
@@ -249,6 +250,19 @@ BAD = [
         runner.RecordCall,
         recorded_with("scopes", locals=[{"name": "x", "argument": NESTED}]),
         "recording",
+    ),
+    *(
+        (runner.RecordCall, recorded_with("operations", launch=LAUNCH | fields), where)
+        for fields, where in (
+            ({"writes": ["y"]}, "recording.operations[0]"),
+            ({"reads": ["y"]}, "recording.operations[0]"),
+            ({"writes": ["dim", "dim"]}, "recording.operations[0]"),
+            ({"grid": [1, 1, 1, 1]}, "recording.operations[0].launch.grid"),
+            ({"grid": [-1]}, "recording.operations[0].launch.grid[0]"),
+            ({"file": "../b.py"}, "recording.operations[0].launch"),
+            ({"language": "perl"}, "recording.operations[0].launch.language"),
+            ({"constants": [{"name": "k", "argument": NESTED}]}, "recording"),
+        )
     ),
     (runner.RecordCall, {"recording": RECORDED | {"outputs": [3]}}, "recording"),
     (runner.RecordCall, {"recording": RECORDED | {"total_us": -1.0}}, "recording.total_us"),
