@@ -194,7 +194,7 @@ def write(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise UnsupportedError(
-            f"{path}: cannot be written: {error.strerror or error}; mend that and run again "
+            f"{path}: cannot be written: {error.strerror or error}; fix that and run again "
             "without --resume: what was judged is kept"
         ) from error
 
@@ -253,7 +253,7 @@ def begun(
     if flags["resume"] and unfinished is None:
         raise ConfigError(
             f"{archive.path}: there is no unfinished run of these tasks and solvers to resume, by "
-            "the same policy and settings of the judge (`trial`, also of the environment); run "
+            "the same policy and settings of the verifier (`trial`, also of the environment); run "
             "without --resume (verdicts that hold are re-used anyway)"
         )
     return unfinished.id if unfinished else archive.start_run(arguments)

@@ -114,7 +114,7 @@ def tool() -> Diagnosis:
         found=f"{__version__} on {system}",
         fix=""
         if grade == "ok"
-        else "the judge needs Linux (fork, shared memory); use WSL or a container",
+        else "measurements need Linux (fork, shared memory); use WSL or a container",
     )
 
 
@@ -189,7 +189,7 @@ def interpreters(
         name="triton",
         grade="ok" if found["triton"] else "limited",
         found=found["triton"] or "not installed",
-        fix="" if found["triton"] else "only needed to judge Triton kernels on a GPU",
+        fix="" if found["triton"] else "only needed for Triton kernels on a GPU",
     )
 
 
@@ -226,7 +226,7 @@ def gpu() -> Diagnosis:
             name="GPU",
             grade="limited",
             found="no NVIDIA driver (nvidia-smi not found)",
-            fix="measurements are CPU timings and say so; kernels are listed, not judged",
+            fix="measurements are CPU timings and say so; kernels are listed, not measured",
         )
     done = subprocess.run(
         [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"],

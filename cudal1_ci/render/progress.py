@@ -385,7 +385,7 @@ def compared_text(measurement: Measurement) -> str:
 def closing_text(report: Report) -> str:
     """Return what a finished run found, in one line."""
     num_faster = sum(entry.best is not None for entry in report.entries)
-    ending = "" if report.complete else "; incomplete, run again to go on"
+    ending = "" if report.complete else "; incomplete, run again to resume"
     return (
         f"{count_text(num_faster, 'faster version')} for "
         f"{count_text(len(report.entries), 'target')} in {duration_text(report.elapsed_s)}{ending}"

@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_is_told_with_the_file_and_nothing_half_is_left(fold
     monkeypatch.setattr("pathlib.Path.write_text", full)
     result = run("--merge", "part.json", "--output", "whole.json")
     assert result.exit_code == 4, result.output
-    assert "whole.json: cannot be written: No space left on device; mend that" in result.stderr
+    assert "whole.json: cannot be written: No space left on device; fix that" in result.stderr
     assert sorted(one.name for one in folder.iterdir()) == ["part.json", "task.py"]
 
 
