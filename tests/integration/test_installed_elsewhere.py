@@ -123,7 +123,8 @@ def test_the_tools_environment_has_no_torch(tool):
 
 @pytest.mark.parametrize("layout", [".venv", "venv", "VIRTUAL_ENV", "CONDA_PREFIX", "--python"])
 def test_a_project_is_scanned_in_its_own_environment(tool, project, tmp_path, layout):
-    words: list[object] = ["scan", ".", "--no-compile", "--json", "-", "-q", "--budget", "5s"]
+    # Records a call in the project's interpreter and times nothing, so a busy machine is no matter.
+    words: list[object] = ["scan", ".", "--no-compile", "--dry-run", "-q"]
     environ = {}
     if layout.startswith("--"):
         words += [layout, with_torch(tmp_path / "elsewhere") / "bin/python"]
@@ -132,11 +133,9 @@ def test_a_project_is_scanned_in_its_own_environment(tool, project, tmp_path, la
     else:
         with_torch(project / layout)
     done = run(tool, *words, cwd=project, **environ)
-    assert done.returncode in (0, 6), done.stderr
-    report = json.loads(done.stdout)
-    (entry,) = report["entries"]
-    assert entry["skipped"] is None, entry
-    assert report["device"] is not None
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("try   model.py:5 Scale on 64 (declared): playbook:"), done.stdout
+    assert "no call was recorded" not in done.stdout
 
 
 def test_a_project_without_an_environment_is_never_asked_for_torch_in_the_tools_own(tool, project):

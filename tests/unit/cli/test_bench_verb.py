@@ -80,5 +80,5 @@ def test_a_run_under_other_settings_of_the_judge_is_not_gone_on_with(folder):
     with Archive.open(folder / "bench.sqlite") as archive:
         run_id = begun(0)
         assert begun(0, resume=True) == run_id
-        with pytest.raises(ConfigError, match=r"by the same policy and settings of the judge"):
+        with pytest.raises(ConfigError, match=r"by the same policy and settings of the verifier"):
             begun(1, resume=True)
