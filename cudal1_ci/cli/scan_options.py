@@ -45,6 +45,7 @@ from cudal1_ci.discover.plan import Plan, refuse_unmatched, survey
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import folder_in_repository, head_sha, repository_name
 from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.ranking import ranking_of
 from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.pool import Pool
 from cudal1_ci.records import Change, Entry, Report
@@ -206,6 +207,7 @@ def searching(
         progress=progress,
         config=settings.review,
         policy=settings.trial.policy,
+        ranking=ranking_of(archive),
         **more,
     )
 

@@ -42,7 +42,7 @@ def foretold(planned: Planned, problem: Problem, context: RunContext) -> list[st
         return [f"the verifier failed: {error}"]
     except GaveUp:
         return ["the device is in use"]
-    tried = [] if floor else [one.proposer for one in first]
+    tried = [] if floor else [one.proposer for one in search.in_order(first)]
     nothing = "a model, where one is given" if planned.target.is_kernel else "no rewrite matches"
     later = f"; {LATER}" if len(tried) > 1 else ""
     lines = [floor or (", ".join(tried) or nothing) + later]

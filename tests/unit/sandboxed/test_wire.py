@@ -92,7 +92,7 @@ def an_example(kind: type, rng: random.Random, depth: int = 4) -> Any:
         shape = found["shape"]
         found |= {name: shape for name in ("stride", "own_stride") if name in found}
     if kind is runner.MadeCall:
-        found["structure"] = tuple(range(len(found["slots"])))
+        found["structure"] = found["masks"] = tuple(range(len(found["slots"])))
     if kind in (runner.Remains, runner.Tried):
         found["names"] = tuple(f"name {i}" for i in range(len(found["slots"])))
     return kind(**found)
@@ -184,7 +184,9 @@ GOOD = {
         "inexact": ["`_buffers` of the module is a Table"],
     },
     runner.ListImported: {"names": ["numpy"]},
-    runner.MakeCalls: {"calls": [{"data": "gASV", "slots": [SLOT], "structure": [0]}]},
+    runner.MakeCalls: {
+        "calls": [{"data": "gASV", "slots": [SLOT], "structure": [0], "masks": [0]}]
+    },
     runner.CallSets: {"calls": [CALL], "flags": FLAGS},
     runner.Batch: CLAIM,
     runner.Exchange: {**CLAIM, "claim_us": 0},
@@ -286,7 +288,7 @@ BAD = [
     (runner.CountDemand, {"demand": {"num_bytes": 12}}, "demand.convolution_flops"),
     (
         runner.MakeCalls,
-        {"calls": [{"data": "", "slots": [SLOT], "structure": [1]}]},
+        {"calls": [{"data": "", "slots": [SLOT], "structure": [1], "masks": []}]},
         "calls[0]",
     ),
     (runner.CallSets, {"calls": []}, "flags"),
