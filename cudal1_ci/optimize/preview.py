@@ -27,7 +27,7 @@ def preview(plan: Plan, context: RunContext) -> Iterator[str]:
         context.progress.target_started(one.target)
         calls = ", ".join(f"{w.name} ({how(w)})" for w in one.problem.workloads)
         said, *more = foretold(one, one.problem, context)
-        yield f"judge {name} on {calls}: {said}"
+        yield f"try   {name} on {calls}: {said}"
         yield from (f"      {line}" for line in more)
         context.progress.target_ended(one.target)
 

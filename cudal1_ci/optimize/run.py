@@ -42,6 +42,8 @@ def review(
     """
     # Fails at once where nothing can be verified, and not at all where there is nothing to verify.
     num_posed = sum(planned.problem is not None for planned in plan.targets)
+    if num_posed:
+        context.progress.waiting("importing torch ...")
     device = context.session.device() if num_posed else None
     context.progress.start(num_posed, len(plan.targets) - num_posed)
     order = order or partial(by_promise, min_share=context.config.min_share)

@@ -521,10 +521,12 @@ def _print_skipped(found: Digest, console: Console) -> None:
     for group in found.skipped:
         print_line(console, f"{len(group.entries)}x {group.reason}", "yellow", indent=2)
         for hint in group.hints[:2]:
-            print_line(console, f"to mend: {hint}", "dim", indent=5)
+            print_line(console, f"fix: {hint}", "dim", indent=5)
         shown = list(zip(group.entries, group.details, strict=True))[:MAX_NAMED]
         for entry, details in shown:
             last_line = details.rpartition("\n")[2].strip()
+            if last_line in group.reason:
+                last_line = ""
             named = f"{target_text(entry.target)}: {last_line}".removesuffix(": ")
             print_line(console, named, indent=5)
         if len(group.entries) > MAX_NAMED:
