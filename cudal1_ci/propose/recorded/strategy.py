@@ -20,7 +20,10 @@ from cudal1_ci.propose.recorded import (
     masks,
     norms,
     pairs,
+    picks,
     scans,
+    sync_loops,
+    syncs,
     tables,
     targets,
     triplets,
@@ -50,6 +53,9 @@ RULES: tuple[RecordedRule, ...] = (
     *tables.RULES,
     *targets.RULES,
     *triplets.RULES,
+    *picks.RULES,
+    *sync_loops.RULES,
+    *syncs.RULES,
 )
 
 
