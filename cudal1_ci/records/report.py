@@ -85,6 +85,8 @@ class Operation(Published, frozen=True, kw_only=True):
     """Of the time of all operations."""
     num_bytes: Count | None = None
     """Read and written."""
+    num_syncs: Count = 0
+    """Calls for which the host waits for the device, or would on a GPU."""
     path: Text = ""
     line: Count | None = None
     """None where no code of the checkout is known to have called it."""
@@ -93,7 +95,13 @@ class Operation(Published, frozen=True, kw_only=True):
 
 
 TargetClass = Literal[
-    "host-bound", "launch-bound", "memory-bound", "compute-bound", "at the floor", "unknown"
+    "host-bound",
+    "sync-bound",
+    "launch-bound",
+    "memory-bound",
+    "compute-bound",
+    "at the floor",
+    "unknown",
 ]
 """Where the time of a target goes."""
 

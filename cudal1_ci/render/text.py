@@ -207,8 +207,9 @@ def print_explanation(document: Explanation, console: Console | None = None) -> 
 
 
 def _expressions_table(understanding: Understanding, target: Target) -> Table:
-    table = table_of("calls", "time", "share", "moved", "operation", "where", "expression")
-    for number in range(4):
+    waits = ["waits"] if understanding.num_syncs else []
+    table = table_of("calls", "time", "share", "moved", *waits, "operation", "where", "expression")
+    for number in range(4 + len(waits)):
         table.columns[number].no_wrap = True
     for one in understanding.operations:
         time_us = one.host_us if one.device_us is None else one.device_us
@@ -219,6 +220,7 @@ def _expressions_table(understanding: Understanding, target: Target) -> Table:
             time_text(time_us),
             percent_text(one.share),
             bytes_text(one.num_bytes),
+            *(str(one.num_syncs or "") for _ in waits),
             one.name,
             where,
             one.code or "",

@@ -144,6 +144,20 @@ def test_the_class_is_where_most_of_the_time_goes(known, total_us, us, expected)
     assert understanding_of(timed(recording, total_us, **us), problem, CPU).category == expected
 
 
+@pytest.mark.parametrize(
+    ("device", "num_waits", "expected"),
+    [(H100, 40, "sync-bound"), (H100, 1, "host-bound"), (CPU, 40, "host-bound")],
+)
+def test_waits_for_the_device_are_a_class_of_their_own(known, device, num_waits, expected):
+    problem, recording = known
+    waits = [one for one in recording.operations if one.syncs] * num_waits
+    operations = (*(one for one in recording.operations if not one.syncs), *waits)
+    waiting = msgspec.structs.replace(recording, operations=operations)
+    found = understanding_of(timed(waiting, 1000.0), problem, device)
+    assert (found.category, found.num_syncs) == (expected, num_waits)
+    assert sorted({one.num_syncs for one in found.operations}) == [0, num_waits]
+
+
 def test_a_product_with_one_row_is_bound_by_memory(tmp_path):
     problem, recording = problem_and_recording(
         tmp_path, TEXT.replace("torch.rand(64, 128)", "torch.rand(64, 1)")
@@ -271,6 +285,13 @@ def test_an_explanation_is_a_table_and_what_matches():
     assert all(f"x.op{n}()" in shown for n in range(1, 5))
     assert "recorded: playbook:silu" in shown and "rewrites: nothing matches" in shown
     assert b'"class":"launch-bound"' in to_json(said)
+    assert "waits" in shown
+    calm = msgspec.structs.replace(UNDERSTANDING, num_syncs=0)
+    buffer = io.StringIO()
+    print_explanation(
+        msgspec.structs.replace(said, understanding=calm), Console(file=buffer, width=110)
+    )
+    assert "waits" not in buffer.getvalue()
     missing = msgspec.structs.replace(said, understanding=None, reason="it\nraised")
     buffer = io.StringIO()
     print_explanation(missing, Console(file=buffer, width=110))
