@@ -16,7 +16,7 @@ from cudal1_ci.propose.recorded.algebra import (
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import Swap
 from cudal1_ci.propose.recorded.near import where
-from cudal1_ci.propose.recorded.reads import assigned_to, is_write, read_by
+from cudal1_ci.propose.recorded.reads import assigned_to, read_by, writes
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import File, bracketed
 
@@ -97,8 +97,8 @@ def find_picked(call: Call) -> Iterator[Change]:
             found = picked(call, operation.value(0), None)
         if found is None or not in_one_block(call, [operation, *found.operations, *found.picks]):
             continue
-        first = min(one.index for one in found.picks)
-        if any(map(is_write, graph.operations[first : operation.index])):
+        first = min(found.picks, key=lambda one: one.index)
+        if writes(call, first, operation.index):
             call.miss(operation, f"a tensor is written to before {where(operation)}")
             continue
         new = reduced(call, operation, found)
@@ -228,7 +228,7 @@ def find_labelled(call: Call) -> Iterator[Change]:
         found = Picked(one.value(1) or 0, mask.shape, [one, two])
         file = source.file(place.file)
         code = source.expression(found.mask, operation)
-        is_written = any(map(is_write, graph.operations[one.index : operation.index]))
+        is_written = writes(call, one, operation.index)
         if (
             file is None
             or code is None

@@ -197,14 +197,49 @@ def only_read(call: Call, operation: Operation, by: frozenset[str] = READING) ->
     return True
 
 
-def writes(call: Call, first: int, last: int) -> bool:
-    """Return whether an operation between two others writes into a tensor."""
-    return any(map(is_write, call.graph.operations[first + 1 : last]))
+def writes(call: Call, first: Operation, last: int) -> bool:
+    """Return whether something writes into a tensor from an operation to another one, or may in a
+    branch that did not run."""
+    between = call.graph.operations[first.index : last]
+    return any(map(is_write, between)) or has_hidden_writes(call, first)
 
 
 def is_write(operation: Operation) -> bool:
     """Return whether an operation changes a tensor that it is given."""
     return not is_pure(operation) and operation.name not in IMPURE - {"dropout_", "normal_"}
+
+
+def has_hidden_writes(call: Call, operation: Operation) -> bool:
+    """Return whether the function of an operation writes into a tensor in a branch that did not
+    run."""
+    place = call.source.place(operation)
+    if place is None or place.function is None:
+        return True
+    ran = operations_by_node(call, place.file)
+    names = {
+        one.name
+        for scope in call.graph.recording.scopes
+        for one in scope.locals
+        if one.argument.kind == "value"
+    }
+    file = call.source.file(place.file)
+    assert file is not None
+    lines = {
+        one.recorded.span.line
+        for one in call.graph.operations
+        if is_write(one) and one.recorded.span is not None
+    }
+    for one in within(place.function.body):
+        if isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute):
+            name = one.func.attr.value
+            if name.endswith("_") and not name.endswith("__") and one not in ran:
+                return True
+        target = one.target if isinstance(one, cst.AugAssign | cst.AssignTarget) else None
+        is_item = isinstance(target, cst.Subscript) and file.code(target.value) in names
+        is_augmented = isinstance(one, cst.AugAssign) and file.code(one.target) in names
+        if (is_item or is_augmented) and file.ranges[one].start.line not in lines:
+            return True
+    return False
 
 
 def nodes_above(file: File, node: cst.CSTNode) -> Iterator[cst.CSTNode]:

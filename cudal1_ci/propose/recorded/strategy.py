@@ -11,6 +11,7 @@ from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
     activations,
     attention,
+    copies,
     experts,
     factors,
     filters,
@@ -44,6 +45,7 @@ RULES: tuple[RecordedRule, ...] = (
     *attention.RULES,
     *norms.RULES,
     *activations.RULES,
+    *copies.RULES,
     *factors.RULES,
     *masks.RULES,
     *filters.RULES,

@@ -205,7 +205,7 @@ def takes_tensor(
     graph = call.graph
     is_bound = reader.name in ("clamp", "clip") and is_only_bound(node, operand)
     if not (reader.name in ARITHMETIC or is_bound) or writes(
-        call, number.operation.index, reader.index + 1
+        call, number.operation, reader.index + 1
     ):
         return False
     if isinstance(node, cst.Call) and reader.name in ("add", "sub"):
