@@ -10,7 +10,7 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import BINARY, UNARY, within
-from cudal1_ci.propose.recorded.purity import is_pure
+from cudal1_ci.propose.recorded.purity import WITH_STATE, is_pure
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import IMPURE, File, Place
 from cudal1_ci.propose.recorded.tables import ALIASES
@@ -28,6 +28,8 @@ READING = (UNARY | BINARY | REDUCTIONS | PRODUCTS | {"cat", "stack", "embedding"
 """Operations that only read their operands and write new tensors, however those are laid out."""
 VIEWING = ALIASES - {"view", "data", "numpy", "as_strided", "squeeze_", "contiguous"}
 """Views that any layout allows."""
+HARMLESS = (IMPURE | WITH_STATE) - {"setitem", "dropout_", "normal_", "uniform_"}
+"""Operations with an effect, but not on a tensor that the text reads."""
 FACTS = frozenset(("shape", "dtype", "device", "ndim", "is_cuda", "requires_grad", "size", "dim"))
 """Attributes of a tensor that are no data."""
 BETWEEN = (
@@ -206,7 +208,7 @@ def writes(call: Call, first: Operation, last: int) -> bool:
 
 def is_write(operation: Operation) -> bool:
     """Return whether an operation changes a tensor that it is given."""
-    return not is_pure(operation) and operation.name not in IMPURE - {"dropout_", "normal_"}
+    return not is_pure(operation) and operation.name not in HARMLESS
 
 
 def has_hidden_writes(call: Call, operation: Operation) -> bool:

@@ -12,6 +12,7 @@ from cudal1_ci.propose.recorded import (
     activations,
     attention,
     copies,
+    dead,
     experts,
     factors,
     filters,
@@ -22,6 +23,7 @@ from cudal1_ci.propose.recorded import (
     norms,
     pairs,
     picks,
+    repeats,
     scans,
     sync_loops,
     syncs,
@@ -39,6 +41,7 @@ from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
+    *repeats.RULES,
     *scans.RULES,
     *loops.RULES,
     *experts.RULES,
@@ -46,6 +49,7 @@ RULES: tuple[RecordedRule, ...] = (
     *norms.RULES,
     *activations.RULES,
     *copies.RULES,
+    *dead.RULES,
     *factors.RULES,
     *masks.RULES,
     *filters.RULES,
