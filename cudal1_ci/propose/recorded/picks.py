@@ -251,7 +251,49 @@ def find_labelled(call: Call) -> Iterator[Change]:
             yield Change(place.file, {place.node: new}, shown(operation, source))
 
 
+def find_assigned(call: Call) -> Iterator[Change]:
+    """Find `x[mask] = y[mask]`: a choice of each element needs no positions."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        place, picked = source.place(operation), graph.made_by(operation.value(2), "getitem")
+        file = None if place is None else source.file(place.file)
+        if operation.name != "setitem" or picked is None or place is None or file is None:
+            continue
+        line = place.statement
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+        if not isinstance(small, cst.Assign) or len(small.targets) != 1:
+            continue
+        target, value = small.targets[0].target, small.value
+        if not isinstance(target, cst.Subscript) or not isinstance(value, cst.Subscript):
+            continue
+        at = source.place(picked)
+        mask = graph.of(operation.value(1))
+        tensors = [graph.of(operation.value(0)), graph.of(picked.value(0))]
+        if at is None or at.node is not value or operation.value(1) != picked.value(1):
+            continue
+        if mask is None or mask.dtype != "bool" or len(target.slice) != 1:
+            continue
+        if any(one is None or one.shape != mask.shape for one in tensors):
+            continue
+        if len({one.dtype for one in tensors if one is not None}) != 1:
+            continue
+        index = file.code(target.slice[0].slice)
+        if index != file.code(value.slice[0].slice):
+            continue
+        x, y = file.code(target.value), file.code(value.value)
+        code = f"{x}.copy_(torch.where({index}, {y}, {x}))"
+        found = " ".join(file.code(line).split())
+        yield Change(place.file, {line: code}, found, frozenset(("torch",)))
+
+
 RULES = (
+    RecordedRule(
+        name="masked_assignment",
+        family="host synchronization",
+        why="where chooses element by element; positions are counted on the host",
+        precondition="both sides are picked by one mask of their shape",
+        find=find_assigned,
+    ),
     RecordedRule(
         name="masked_reduction",
         family="host synchronization",

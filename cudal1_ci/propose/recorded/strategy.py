@@ -11,6 +11,7 @@ from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
     activations,
     attention,
+    cancelled,
     copies,
     dead,
     experts,
@@ -49,6 +50,7 @@ RULES: tuple[RecordedRule, ...] = (
     *attention.RULES,
     *norms.RULES,
     *activations.RULES,
+    *cancelled.RULES,
     *copies.RULES,
     *dead.RULES,
     *factors.RULES,

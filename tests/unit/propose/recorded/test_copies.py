@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.propose.recorded.copies import RULES
+from cudal1_ci.propose.recorded import cancelled, copies
 from tests.unit.propose.recorded.rig import assert_same, proposed
 
+RULES = (*copies.RULES, *cancelled.RULES)
 TEXT = """
 import torch
 import torch.nn as nn
@@ -43,8 +44,22 @@ FOUND = {
     "return torch.cat([self.query.repeat(b, 1, 1), x], dim=1)": "self.query.expand(b, -1, -1)",
     "w = self.weight.unsqueeze(0).repeat(b, 1, 1)\nreturn torch.bmm(x, w)": ".expand(b, -1, -1)",
     "keep = (x > 0).float().bool()\nreturn x.masked_fill(keep, 0.0)": "keep = x > 0\n",
+    "h = x.transpose(1, 2).contiguous()\nz = h.amax(1)\nreturn h.transpose(1, 2).exp(), z": (
+        "return x.exp(), z"
+    ),
+    "h = x.permute(2, 0, 1).contiguous()\nh = h.permute(1, 2, 0)\nreturn h * 2": "h = x\n",
+    "a, c = x.chunk(2, 2)\nreturn torch.cat([a, c], 2) * 2": "return x * 2",
+    "rows = x.unbind(1)\nreturn torch.stack(rows, 1) * 2": "return x * 2",
+    "return torch.cat(x.split(8, dim=1), dim=1) * 2": "return x * 2",
 }
 LEFT = [
+    "h = x.transpose(1, 2).contiguous()\nreturn h.transpose(1, 2)",  # a copy is returned
+    "h = x.transpose(1, 2).contiguous()\nh.mul_(2)\nreturn h.transpose(1, 2) * 2",
+    "h = x.permute(2, 0, 1).contiguous()\nh = h.permute(2, 0, 1)\nreturn h * 2",
+    "a, c = x.chunk(2, 2)\nreturn torch.cat([c, a], 2) * 2",
+    "a, c, _ = x[:, :30].chunk(3, 1)\nreturn torch.cat([a, c], 1) * 2",  # a part is left out
+    "return torch.cat(x.chunk(2, 1), 2) * 2",  # another dimension
+    "return torch.cat(x.chunk(2, 2), 2)",
     "h = x.clone()\nh.mul_(2)\nreturn h",  # written to
     "h = x.clone()\nh[0] = 0.0\nreturn h * 2",
     "h = x.clone()\nrow = h[0]\nrow += 1\nreturn h * 2",  # written to through a view

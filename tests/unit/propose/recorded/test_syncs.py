@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from cudal1_ci.propose.recorded import picks, sync_loops, syncs
-from tests.unit.propose.recorded.rig import assert_same, proposed
+from cudal1_ci.propose.recorded import picks, sync_loops, syncs, tables
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
+from tests.unit.propose.recorded.rig import assert_same, problem_and_recording, proposed
 
 TEXT = """
 import torch
@@ -59,7 +61,11 @@ FOUND = {
     "cube = x.view(2, 4, 16)\nkeep, aim = mask[:, 0].view(2, 4), target.view(2, 4)\n"
     "return F.cross_entropy(cube[keep], aim[keep])": "cube.flatten(0, 1)",
 }
+FOUND["z = x + 0\nz[mask] = y[mask]\nreturn z"] = "z.copy_(torch.where(mask, y, z))"
 LEFT = [
+    "z = x + 0\nz[mask] = y[mask] * 2\nreturn z",
+    "z = x + 0\nz[mask] = y[mask.flip(0)][: mask.sum()]\nreturn z",
+    "z = x + 0\nz[mask[:, 0]] = y[mask[:, 0]]\nreturn z",  # a mask of rows
     "n = mask.sum().item()\nself.kept.append(n)\nreturn x / n",  # the number is kept
     "return x / (int(x.max()) + 1)",  # rounded
     "return torch.arange(lengths.max().item())",  # a size
@@ -103,6 +109,20 @@ def test_sync_is_found(code: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", LEFT)
 def test_look_alike_is_left(code: str, tmp_path: Path) -> None:
     assert proposed(tmp_path, text_of(code), RULES) == {}
+
+
+def test_numbers_that_each_call_copies_to_a_gpu_are_kept(tmp_path: Path) -> None:
+    code = "luma = torch.tensor([0.3, 0.6, 0.1]).to(x.device)\nreturn x[:, :3] * luma"
+    code += " + x.exp().sin().cos().sum() + torch.linalg.inv(x @ x.T + torch.eye(8)).sum()"
+    problem, recording = problem_and_recording(tmp_path, text_of(code))
+    slow = msgspec.structs.replace(recording, total_us=1e6)
+    values = tuple(msgspec.structs.replace(one, device="cuda") for one in slow.values)
+    names = []
+    for each in (slow, msgspec.structs.replace(slow, values=values)):
+        rules = RecordedRewrites(rules=tables.RULES)
+        found = rules.propose_recorded(problem, each, (), 9)
+        names.append([one.proposer for one in found])
+    assert names == [[], ["playbook:kept_table"]]
 
 
 def test_products_are_not_masked_in_training(tmp_path: Path) -> None:
