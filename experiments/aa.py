@@ -3,6 +3,7 @@
     python experiments/aa.py --runs 300 --output assets/results/aa-cpu.json
     python experiments/aa.py --device cuda --runs 300 --limit 540 --output aa-h100.json
     python experiments/aa.py --replay aa-h100.json
+    python experiments/aa.py --replay one.json other.json --output both.json
 
 A live run is a confirmed measurement of a program beside itself, or beside one with 2 % more work
 (one run of `--slow-every`), in fresh processes. A result that exists is continued, so that the runs
@@ -241,6 +242,15 @@ def summary(document: dict[str, Any], count: int) -> list[str]:
     return lines
 
 
+def joined(files: Sequence[Path]) -> dict[str, Any]:
+    """Return the results of runs side by side on one machine as one."""
+    documents = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    devices = [one["device"] for one in documents]
+    if any(one != devices[0] for one in devices):
+        raise SystemExit(f"results of different devices: {', '.join(map(str, files))}")
+    return {**documents[0], "rows": [row for one in documents for row in one["rows"]]}
+
+
 def median(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2] if values else math.nan
 
@@ -257,12 +267,14 @@ def main() -> None:
     parser.add_argument("--drawn", type=int, default=NUM_DRAWN, help="measurements to draw")
     parser.add_argument("--output", type=Path)
     parser.add_argument(
-        "--replay", type=Path, metavar="FILE", help="draw from a result, run nothing"
+        "--replay", type=Path, nargs="+", metavar="FILE", help="draw from results, run nothing"
     )
     options = parser.parse_args()
     if options.replay is not None:
-        document = json.loads(options.replay.read_text(encoding="utf-8"))
+        document = joined(options.replay)
         print("\n".join(summary(document, options.drawn)))
+        if options.output is not None:
+            text_trials.write(options.output, document)
         return
     document = {**provenance(), "rows": []}
     if options.output is not None and options.output.exists():

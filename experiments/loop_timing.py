@@ -277,8 +277,8 @@ def main() -> None:
             found = compared(session, pair, args.device, rng, args.turn)
             document["pairs"].append(found)
             print(table({**document, "pairs": [found]}).split("\n")[-2], flush=True)
-    if args.output:
-        args.output.write_text(json.dumps(document) + "\n")
+            if args.output:
+                args.output.write_text(json.dumps(document) + "\n")
     print(table(document))
 
 

@@ -80,6 +80,8 @@ class Batches:
         """Tensors like the outputs of a call."""
         self.addresses: list[int] = []
         """Of all outputs of the last batch that were dropped."""
+        self.value: torch.Tensor | None = None
+        """A value on a GPU, for `exchange`."""
 
     def lay_out(
         self,
@@ -116,6 +118,7 @@ class Batches:
         own = self.subject.device
         types = [slot.device for slot in slots[0]]
         self.devices = [own if own.type == one else torch.device(one) for one in types]
+        self.value = torch.zeros(1, device=own) if own.type != "cpu" else None
         self.seeded = seeded
         self.num_settled = 0
         self.order, self.filled, self.kept = [], [], []
@@ -271,13 +274,17 @@ class Batches:
     def exchange(self, seed: int, kind: str) -> Claim:
         """Run a batch of a program that does nothing: with the work around each call where that
         is counted (`calls`), with outputs that are written and not committed (`fills`), or
-        without any (`message`). With a delivery after it, this measures a batch's cost beyond its
-        calls."""
+        without any (`message`). On a GPU one value is written and waited for: the device turns from
+        another process to this one, as before the first call of a batch. With a delivery after it,
+        this measures a batch's cost beyond its calls."""
         if kind == "calls" and not self.gathers_early:
             self.loop(self.idle if self.committed is None else self.fill, self.order, seed)
         elif kind == "fills":
             for number in self.order:
                 self.fill(number)
+        if self.value is not None:
+            self.value.zero_()
+            self.subject.synchronize()
         return Claim(claim_us=0.0, issue_us=0.0, num_threads=torch.get_num_threads())
 
     def aftermath(self) -> Remains:

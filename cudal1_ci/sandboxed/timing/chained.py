@@ -34,7 +34,7 @@ from .timed_rounds import SETTLE_S, Lane, Round
 NUM_CHAINS, MOST_CHAINS = 4, 16
 """Chained batches of a repetition, and at most, where more steps are needed."""
 CONFIRMED = 3
-"""Repetitions whose steps are looked at together."""
+"""Repetitions in a row after each of which all steps so far must show that a gain is missing."""
 FEWEST_STEPS, FEWEST_ON_GPU = 16, 64
 """Steps of each program without which nothing is said. On a GPU they vary more."""
 NUM_RESAMPLES, CONFIDENCE = 400, 0.99
@@ -177,87 +177,117 @@ class Chains:
         self.reference.runner.pause()
         return quartile(spans_us)
 
-    def contradiction(self, reference_us: float, candidate_us: float) -> Rejected | None:
+    def contradiction(
+        self, reference_us: Sequence[float], candidate_us: Sequence[float]
+    ) -> Rejected | None:
         """Return the verdict on a candidate whose gain is missing in the chained batches of all
-        repetitions so far, or None. The arguments are times of a call in unchained batches.
+        repetitions so far, or None. The arguments are times of a call in unchained batches, round
+        by round.
 
         Raises:
             Rejected: It is missing, and there were enough repetitions.
         """
-        if not self.num_chains or candidate_us > (1 - LEAST_GAIN) * reference_us:
-            return None
-        if self.is_short():
+        usual_us, its_us = statistics.median(reference_us), statistics.median(candidate_us)
+        if not self.num_chains or its_us > (1 - LEAST_GAIN) * usual_us or self.is_short():
             return None
         theirs, ours = (self.found_us[lane.name] for lane in (self.reference, self.candidate))
-        now = ChainedSteps(theirs, ours, self.exchange_us(), reference_us, candidate_us)
+        now = ChainedSteps(
+            list(zip(theirs, ours, strict=True)),
+            list(zip(reference_us, candidate_us, strict=True)),
+            self.exchange_us(),
+        )
         self.case.chained.append(now)
-        found = self.missing_gain(together(self.case.chained))
-        if found is not None and len(self.case.chained) >= CONFIRMED:
+        found = self.missing_gain(self.case.chained)
+        now.is_missing = found is not None
+        recent = self.case.chained[-CONFIRMED:]
+        if found is not None and len(recent) == CONFIRMED and all(one.is_missing for one in recent):
             raise found
         return found
 
-    def missing_gain(self, steps: ChainedSteps) -> Rejected | None:
-        """Return the verdict on a candidate whose gain is missing in these steps, or None."""
-        gain_us = steps.reference_us - steps.candidate_us
-        theirs, ours = steps.theirs_us, steps.ours_us
-        # Of what the call takes here: other work interrupts a long batch more often than a step.
-        alone_us = quartile_of(theirs) - steps.exchange_us
-        chained_us, most_us = difference_us(theirs, ours, self.rng)
+    def missing_gain(self, ones: Sequence[ChainedSteps]) -> Rejected | None:
+        """Return the verdict on a candidate whose gain is missing in these repetitions, or None."""
         is_on_cpu = self.case.accelerator.kind == "cpu"
         share = KEPT_SHARE if is_on_cpu else KEPT_ON_GPU
-        wanted_us = share * gain_us * min(1.0, alone_us / steps.reference_us)
-        if most_us >= wanted_us - SLACK_US:
+        saved = savings(ones)
+        if saved.beyond_us(share) >= -SLACK_US:
             return None
-        if not is_on_cpu:
-            most_alone_us = ALONE_FACTOR * steps.candidate_us + ALONE_US
-            if quartile_of(ours) - steps.exchange_us <= most_alone_us:
-                return None
+        drawn = sorted(
+            (savings(resampled(ones, self.rng)) for _ in range(NUM_RESAMPLES)),
+            key=lambda one: one.beyond_us(share),
+        )
+        most = drawn[int(CONFIDENCE * NUM_RESAMPLES)]
+        if most.beyond_us(share) >= -SLACK_US:
+            return None
+        if not is_on_cpu and saved.ours_alone_us <= ALONE_FACTOR * saved.candidate_us + ALONE_US:
+            return None
         means = "it computes answers ahead" if is_on_cpu else "what it gains is not known"
         return Rejected(
             "reward_hack" if is_on_cpu else "inconclusive",
             "timing.chained",
-            f"it saves {gain_us:.3g} of {steps.reference_us:.3g} us a call where all inputs of a "
-            f"batch are there at once, and {chained_us:.3g} (at most {most_us:.3g}) of "
-            f"{alone_us:.3g} us where each is there only after the answer before: {means}",
+            f"it saves {saved.gain_us:.3g} of {saved.reference_us:.3g} us a call where all inputs "
+            f"of a batch are there at once, and {saved.chained_us:.3g} (at most "
+            f"{most.chained_us:.3g}) of {saved.alone_us:.3g} us where each is there only after the "
+            f"answer before: {means}",
         )
 
 
-def together(ones: Sequence[ChainedSteps]) -> ChainedSteps:
-    """Return the steps of several repetitions, with the usual times of a call."""
-    return ChainedSteps(
-        [chain for one in ones for chain in one.theirs_us],
-        [chain for one in ones for chain in one.ours_us],
-        min(one.exchange_us for one in ones),
-        statistics.median(one.reference_us for one in ones),
-        statistics.median(one.candidate_us for one in ones),
+@dataclass(frozen=True)
+class Savings:
+    """What a call takes in unchained batches, and alone in chained ones. All in microseconds."""
+
+    reference_us: float
+    candidate_us: float
+    alone_us: float
+    ours_alone_us: float
+
+    @property
+    def gain_us(self) -> float:
+        return self.reference_us - self.candidate_us
+
+    @property
+    def chained_us(self) -> float:
+        return self.alone_us - self.ours_alone_us
+
+    def beyond_us(self, share: float) -> float:
+        """Return what chained calls save beyond this share of the gain. The share is of what the
+        call takes there: other work interrupts a long batch more often than a step."""
+        wanted_us = share * self.gain_us * min(1.0, self.alone_us / self.reference_us)
+        return self.chained_us - wanted_us
+
+
+def savings(ones: Sequence[ChainedSteps]) -> Savings:
+    """Return the savings of repetitions: first quartiles, as other work only adds to a time."""
+    exchange_us = min(one.exchange_us for one in ones)
+    chains = [pair for one in ones for pair in one.chains_us]
+    rounds = [pair for one in ones for pair in one.rounds_us]
+    return Savings(
+        *(quartile([pair[lane] for pair in rounds]) for lane in (0, 1)),
+        *(
+            quartile([step_us for pair in chains for step_us in pair[lane]]) - exchange_us
+            for lane in (0, 1)
+        ),
     )
 
 
-Chain = Sequence[float]
-"""Steps of a chained batch. What disturbs one of them disturbs its neighbors too."""
+def resampled(ones: Sequence[ChainedSteps], rng: random.Random) -> list[ChainedSteps]:
+    """Draw repetitions, and of each its rounds and chains, with replacement: a two-stage bootstrap
+    (Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). What disturbs
+    one step or round disturbs those of its repetition too, and both programs side by side."""
+    return [
+        replace(
+            one,
+            chains_us=rng.choices(one.chains_us, k=len(one.chains_us)),
+            rounds_us=rng.choices(one.rounds_us, k=len(one.rounds_us)),
+        )
+        for one in rng.choices(ones, k=len(ones))
+    ]
 
 
-def difference_us(
-    theirs: Sequence[Chain], ours: Sequence[Chain], rng: random.Random
-) -> tuple[float, float]:
-    """Return how much shorter our steps are, and the most that it may be by resampling chains, each
-    with the chain of the other program next to it."""
-    pairs = list(zip(theirs, ours, strict=True))
-    drawn = sorted(saved_us(rng.choices(pairs, k=len(pairs))) for _ in range(NUM_RESAMPLES))
-    return saved_us(pairs), drawn[int(CONFIDENCE * NUM_RESAMPLES)]
-
-
-def saved_us(pairs: Sequence[tuple[Chain, Chain]]) -> float:
-    """Return how much shorter the second chains' steps are."""
-    theirs, ours = zip(*pairs, strict=True)
-    return quartile_of(theirs) - quartile_of(ours)
-
-
-def quartile_of(chains: Sequence[Chain]) -> float:
-    """Return the first quartile of all steps."""
-    return quartile([step_us for chain in chains for step_us in chain])
-
-
-def quartile(steps_us: Sequence[float]) -> float:
-    """Return the first quartile: other work on the machine only adds to a step."""
-    return statistics.quantiles(steps_us, n=4, method="inclusive")[0]
+def quartile(times_us: Sequence[float]) -> float:
+    """Return the first quartile, as `statistics.quantiles(n=4, method="inclusive")` has it. It is
+    called thousands of times here, and that one is slow."""
+    ordered = sorted(times_us)
+    place = (len(ordered) - 1) / 4
+    low = int(place)
+    above = ordered[min(low + 1, len(ordered) - 1)]
+    return ordered[low] + (place - low) * (above - ordered[low])

@@ -200,12 +200,10 @@ def open_rounds(
 
 def numbers_of_rounds(rounds: Rounds, config: ClockConfig) -> tuple[int, int]:
     """Return the usual and the largest number of rounds. On a GPU there are more where batches are
-    too short, and a call comes before each."""
+    too short."""
     if rounds.case.accelerator.kind == "cpu":
         return config.num_rounds, config.num_rounds
     short_by = wanted_us(config) / max(rounds.shortest_us - rounds.cost_us, 1.0)
-    for lane in rounds.lanes.values():
-        lane.rehearses = int(short_by > 1)
     usual = math.ceil(config.num_rounds * min(max(short_by, 1.0), MORE_ROUNDS))
     return usual, usual if config.most_error is None else config.num_rounds * MORE_ROUNDS
 
@@ -277,8 +275,7 @@ def contradiction_of(rounds: Rounds, chains: Chains) -> Rejected | None:
     if candidate is reference or found is not None:
         return found
     found_us = times(rounds.lanes, rounds.cost_us, rounds.num_calls)
-    medians = (statistics.median(found_us[name]) for name in ("reference", "candidate"))
-    return chains.contradiction(*medians)
+    return chains.contradiction(found_us["reference"], found_us["candidate"])
 
 
 def play(
@@ -338,9 +335,9 @@ class Nearby:
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
     """Return what a batch costs beyond its calls, by the reference: a message and a copy of the
-    outputs of its last batch, the work around each call, and on a GPU a copy of the inputs. It is
-    the first quartile of a few. What committing costs is the difference of batches that fill and
-    commit outputs, and that fill them alone."""
+    outputs of its last batch, the work around each call, and on a GPU a copy of the inputs and the
+    turn of its process. It is the first quartile of a few. What committing costs is the difference
+    of batches that fill and commit outputs, and that fill them alone."""
     kinds: tuple[Literal["calls", "fills", "message"], ...] = ("calls",)
     if lane.commits:
         kinds = ("calls", "fills", "message")

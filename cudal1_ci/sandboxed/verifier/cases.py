@@ -109,18 +109,19 @@ class Answer:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class ChainedSteps:
-    """Steps of chained batches in one repetition, and times of a call in unchained ones."""
+    """Times of one repetition in chained and unchained batches: reference and candidate, pair by
+    pair, in microseconds."""
 
-    theirs_us: list[list[float]]
-    """Steps of the reference by chain,"""
-    ours_us: list[list[float]]
-    """and of the candidate."""
+    chains_us: list[tuple[list[float], list[float]]]
+    """Steps of chained batches."""
+    rounds_us: list[tuple[float, float]]
+    """A call of each unchained round."""
     exchange_us: float
     """A step that calls nothing."""
-    reference_us: float
-    candidate_us: float
+    is_missing: bool = False
+    """Whether this repetition and those before it show that a gain is missing."""
 
 
 @dataclass
