@@ -283,12 +283,20 @@ def shown_group(group: Group, graph: Graph, total_us: float) -> Expression:
         device_us=spent_us if is_timed else None,
         host_us=sum(one.recorded.host_us for one in group.operations),
         share=min(spent_us / total_us, 1.0) if total_us else None,
+        backward_us=backward_us(group.operations),
         num_bytes=sum(bytes_of(one, graph) for one in group.operations),
         num_syncs=sum(one.recorded.syncs for one in group.operations),
         path=group.path,
         line=group.line,
         code=group.code,
     )
+
+
+def backward_us(operations: Sequence[Operation]) -> float | None:
+    """Return the time of a backward pass; None where it is not known."""
+    times = [one.recorded.backward_us for one in operations]
+    known = [one for one in times if one is not None]
+    return sum(known) if known else None
 
 
 def names_of(operations: Sequence[Operation]) -> Iterator[str]:

@@ -83,6 +83,8 @@ class Operation(Published, frozen=True, kw_only=True):
     host_us: NotNegative | None = None
     share: Fraction | None = None
     """Of the time of all operations."""
+    backward_us: NotNegative | None = None
+    """Of its backward pass, where the call trains."""
     num_bytes: Count | None = None
     """Read and written."""
     num_syncs: Count = 0

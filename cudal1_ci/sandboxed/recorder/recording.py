@@ -38,6 +38,7 @@ from ..wire.recording import (
     Scope,
     Span,
 )
+from .backward import backward_times, next_number
 
 HERE = str(Path(__file__).parent)
 SYNCS = frozenset(
@@ -60,7 +61,8 @@ def recorded(
     root: str | None,
     text: Path,
 ) -> Recording:
-    """Call three times: twice to time, where the shorter time counts, then to record.
+    """Call three times: twice to time, where the shorter time counts, then to record. Where
+    gradients are on, the backward pass of the last call is timed too.
 
     Args:
         call: The forward call.
@@ -72,7 +74,8 @@ def recorded(
     recorder = Recorder(module, inputs, root, text)
     with recorder:
         output = call()
-    return recorder.result(output, total_us)
+    recording = recorder.result(output, total_us)
+    return recorder.with_backward(recording, output) if torch.is_grad_enabled() else recording
 
 
 def timed(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> float:
@@ -114,6 +117,8 @@ class Recorder(TorchFunctionMode):
         self.newest_scope: dict[int, int] = {}
         self.operations: list[RecordedOperation] = []
         self.events: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
+        self.nodes: dict[int, int] = {}
+        """Operations by the numbers of the autograd nodes that they made."""
         self.is_cut = False
         self.is_on_gpu = any(one.is_cuda for one in inputs)
         self.files: dict[str, str | None] = {}
@@ -146,6 +151,7 @@ class Recorder(TorchFunctionMode):
             Keyword(name=name[:512], argument=self.argument(one)) for name, one in kwargs.items()
         )
         event = self.start_event()
+        first_node = next_number()
         started_s = time.perf_counter()
         result = func(*args, **kwargs)
         host_us = 1e6 * (time.perf_counter() - started_s)
@@ -154,8 +160,10 @@ class Recorder(TorchFunctionMode):
         name = name_of(func)
         if is_property(func) and not isinstance(result, torch.Tensor):
             return result  # x.shape, x.dtype, x.grad = None
+        number = len(self.operations)
+        self.nodes.update(dict.fromkeys(range(first_node, next_number()), number))
         if event is not None:
-            self.events[len(self.operations)] = event
+            self.events[number] = event
         self.operations.append(
             RecordedOperation(
                 name=name[:512],
@@ -351,6 +359,16 @@ class Recorder(TorchFunctionMode):
             total_us=min(total_us, 1e12),
             is_cut=self.is_cut,
         )
+
+    def with_backward(self, recording: Recording, output: Any) -> Recording:
+        """Return a recording with what the backward pass of each operation takes."""
+        tensors = [one for one in flatten(output)[0] if isinstance(one, torch.Tensor)]
+        times = backward_times(tensors, self.nodes, self.is_on_gpu)
+        operations = [
+            replace(one, backward_us=times.get(number))
+            for number, one in enumerate(recording.operations)
+        ]
+        return replace(recording, operations=tuple(operations))
 
 
 def name_of(function: Callable[..., Any]) -> str:

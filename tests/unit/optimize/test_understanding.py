@@ -158,6 +158,27 @@ def test_waits_for_the_device_are_a_class_of_their_own(known, device, num_waits,
     assert sorted({one.num_syncs for one in found.operations}) == [0, num_waits]
 
 
+def test_the_backward_pass_is_shown_where_a_call_trains(known):
+    problem, recording = known
+    operations = tuple(
+        msgspec.structs.replace(one, backward_us=7.0) if one.name == "tanh" else one
+        for one in recording.operations
+    )
+    trained = msgspec.structs.replace(recording, operations=operations)
+    shown = []
+    for one in (recording, trained):
+        found = understanding_of(timed(one, 500.0), problem, CPU)
+        by_code = {o.code: o.backward_us for o in found.operations}
+        said = Explanation(
+            target=a_target(), workload=a_workload(), device=CPU, understanding=found
+        )
+        buffer = io.StringIO()
+        print_explanation(said, Console(file=buffer, width=140))
+        shown.append((by_code["torch.tanh(x)"], "backward" in buffer.getvalue()))
+        assert by_code["y @ self.weight"] is None
+    assert shown == [(None, False), (21.0, True)]
+
+
 def test_a_product_with_one_row_is_bound_by_memory(tmp_path):
     problem, recording = problem_and_recording(
         tmp_path, TEXT.replace("torch.rand(64, 128)", "torch.rand(64, 1)")
