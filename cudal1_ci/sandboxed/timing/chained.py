@@ -59,7 +59,10 @@ class Chains:
     rng: random.Random
     limits: Limits
     tolerances: list[Tolerance]
-    new_round: Callable[[], Round]
+    new_round: Callable[[int], Round]
+    """Draws a round of which only the first so many calls have values."""
+    complete: Callable[[Round, int], None]
+    """Gives the others values too."""
     play: Callable[[Round], None]
     """Plays a round as an ordinary batch that does not count,"""
     repeat: Callable[[Round], None]
@@ -97,8 +100,8 @@ class Chains:
 
     def chain(self, call_us: float) -> None:
         """Run one chained batch in both lanes, and compare its outputs. Raises Rejected."""
-        one = self.new_round()
-        num_steps = max(2, min(len(one.places), MOST_STEPS, int(CHAIN_US / call_us)))
+        num_steps = max(2, min(len(self.reference.slots), MOST_STEPS, int(CHAIN_US / call_us)))
+        one = self.new_round(num_steps)
         outputs = {}
         for lane in self.rng.sample((self.reference, self.candidate), 2):
             spans_us, outputs[lane.name] = self.steps(lane, one, num_steps)
@@ -108,6 +111,7 @@ class Chains:
             return
         if self.case.leaves_traces:
             raise off_by(0, float("inf"))
+        self.complete(one, num_steps)
         self.repeat(one)
         self.play(one)  # the check may have played another one, with inputs nearby
         for position, values in enumerate(ours):
@@ -168,7 +172,7 @@ class Chains:
 
     def exchange_us(self) -> float:
         """Return what a step of the reference takes that calls nothing."""
-        one = self.new_round()
+        one = self.new_round(1)
         self.steps(self.reference, one, 1)
         spans_us = [
             self.step(self.reference, one, one.places[0], Exchange(seed=0))

@@ -33,6 +33,7 @@ from .timed_checks import check_aftermath, check_inputs, check_left, check_outpu
 from .timed_rounds import (
     Lane,
     Round,
+    fill_in,
     nearby_round,
     new_round,
     open_lanes,
@@ -103,6 +104,14 @@ class Rounds:
     def new(self, last: Round | None = None) -> Round:
         """Draw a round, or one that is nearly the last one."""
         return new_round(self.case, self.room, self.stock, self.rng, last=last)
+
+    def new_chain(self, num_calls: int) -> Round:
+        """Draw a round of which only so many calls have values."""
+        return new_round(self.case, self.room, self.stock, self.rng, num_calls=num_calls)
+
+    def complete(self, one: Round, num_calls: int) -> None:
+        """Give the calls of such a round after the first ones values too."""
+        fill_in(one, self.stock, start=num_calls)
 
     def repeat(self, one: Round, keeps: bool = False) -> None:
         """Play a round that does not count."""
@@ -235,7 +244,8 @@ def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejecte
         rng,
         limits,
         rounds.tolerances,
-        rounds.new,
+        rounds.new_chain,
+        rounds.complete,
         rounds.repeat,
         rounds.check_again,
         config.num_rounds,

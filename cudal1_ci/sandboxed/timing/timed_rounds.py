@@ -169,26 +169,44 @@ class Round:
 
 
 def new_round(
-    case: Case, room: Room, stock: Stock, rng: random.Random, last: Round | None = None
+    case: Case,
+    room: Room,
+    stock: Stock,
+    rng: random.Random,
+    last: Round | None = None,
+    num_calls: int | None = None,
 ) -> Round:
     """Make a round with other values, another order and other places. After a `last` one,
-    keep its values except for a few."""
+    keep its values except for a few. With `num_calls` only the first so many calls have values."""
     count = len(stock.base)
     order = rng.sample(range(count), count)
     num_places = len(room.layout) // count
     where = {number: number + count * rng.randrange(num_places) for number in order}
     staged = torch.zeros(room.num_bytes, dtype=torch.uint8, device=case.accelerator.device)
-    for number, place_number in where.items():
-        views = [view_of(staged, slot) for slot in room.layout[place_number]]
+    one = Round(room, where, staged, rng.randrange(2**31), rng.randrange(NUM_REGIONS))
+    fill_in(one, stock, last=last, end=num_calls)
+    return one
+
+
+def fill_in(
+    one: Round,
+    stock: Stock,
+    last: Round | None = None,
+    start: int = 0,
+    end: int | None = None,
+) -> None:
+    """Give a round's calls from `start` to before `end` their values; see `new_round`."""
+    room = one.room
+    for number, place_number in list(one.where.items())[start:end]:
+        views = [view_of(one.staged, slot) for slot in room.layout[place_number]]
         for slot in room.cotangents[place_number] if room.cotangents else ():
-            fill(view_of(staged, slot), stock.generator)
+            fill(view_of(one.staged, slot), stock.generator)
         if last is None:
             stock.renew(number, views)
             continue
         for view, slot in zip(views, room.layout[last.where[number]], strict=True):
             view.copy_(view_of(last.staged, slot))
         stock.change_few(views)
-    return Round(room, where, staged, rng.randrange(2**31), rng.randrange(NUM_REGIONS))
 
 
 def nearby_round(one: Round, stock: Stock) -> Round:

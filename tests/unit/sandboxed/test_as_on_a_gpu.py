@@ -346,9 +346,9 @@ def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, ex
 def test_no_more_rounds_are_held_than_are_needed(timed, monkeypatch):
     made, held = [], []
 
-    def new_round(case, room, stock, rng, last=None):
+    def new_round(case, room, stock, rng, last=None, num_calls=None):
         held.append(sum(one() is not None for one in made) - (last is not None))
-        one = timed_rounds.new_round(case, room, stock, rng, last)
+        one = timed_rounds.new_round(case, room, stock, rng, last, num_calls)
         made.append(weakref.ref(one))
         return one
 

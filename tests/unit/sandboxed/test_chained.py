@@ -26,7 +26,7 @@ def chains(candidate_us, kind="cpu", noise_us=1.0, seed=1, reference_us=REFERENC
 
     lanes = [SimpleNamespace(name=name) for name in ("reference", "candidate")]
     case = SimpleNamespace(accelerator=SimpleNamespace(kind=kind), chained=[])
-    made = Chains(case, *lanes, rng, None, [], None, None, None, 8)
+    made = Chains(case, *lanes, rng, None, [], None, None, None, None, 8)
     made.found_us = {
         name: [chain(call_us) for _ in range(9)]
         for name, call_us in (("reference", reference_us), ("candidate", candidate_us))

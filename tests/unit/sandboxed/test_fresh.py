@@ -11,7 +11,7 @@ import torch
 from cudal1_ci.sandboxed.memory.segment import Segment, place, slot_of, view_of
 from cudal1_ci.sandboxed.runner.cotangents import drawn_like, slots_like
 from cudal1_ci.sandboxed.timing.new_inputs import Stock, exchange, is_even
-from cudal1_ci.sandboxed.timing.timed_rounds import new_round
+from cudal1_ci.sandboxed.timing.timed_rounds import fill_in, new_round
 from cudal1_ci.sandboxed.verifier.inputs import (
     InputSet,
     Laid,
@@ -272,6 +272,29 @@ def test_precisions_differ_by_their_rounding_alone():
     found = [drawn_like([torch.zeros(64, dtype=dtype)], 11)[0] for dtype in dtypes]
     assert torch.equal(found[0].double(), found[1])
     assert torch.equal(found[0].bfloat16(), found[2])
+
+
+def test_a_round_may_have_values_of_its_first_calls_alone_and_get_the_others_later():
+    sets = [InputSet([torch.ones(8)]) for _ in range(4)]
+    room = Room(sets * 2, [False])
+    stock = Stock(
+        Source(call=Call(), specs=[spec([8], "float32")], grads=[False]),
+        sets,
+        random.Random(1),
+        generator(),
+    )
+    case = SimpleNamespace(accelerator=SimpleNamespace(device="cpu"))
+    one = new_round(case, room, stock, random.Random(0), num_calls=2)
+
+    def values():
+        return [view_of(one.staged, room.layout[place][0]).clone() for place in one.places]
+
+    first = values()
+    assert [bool(value.any()) for value in first] == [True, True, False, False]
+    fill_in(one, stock, start=2)
+    last = values()
+    assert all(map(torch.equal, first[:2], last[:2]))
+    assert all(bool(value.any()) for value in last)
 
 
 @pytest.mark.parametrize("size", [8, 2**20], ids=["small", "large"])
