@@ -120,7 +120,6 @@ def states_dims(call: Call, operation: Operation) -> bool:
 RULES = (
     RecordedRule(
         name="undone",
-        covers=frozenset(("double_transpose",)),
         family="memory layout",
         why="together the operations give back what they were given",
         precondition="dimensions are stated, and what is given back is only read",

@@ -122,6 +122,7 @@ def find_unread(call: Call) -> Iterator[Change]:
             name, value = known
             loads = function.loads(line, name)
             is_alone = len(function.block_of(line)) < 2
+            is_alone |= any(isinstance(above, cst.Try) for above in function.file.above(line))
             if loads == [] and not is_alone and function.is_pure(value):
                 unread[line] = ""
         for line in unread:
@@ -164,12 +165,14 @@ def only_branch(
     if known is None or not loads:
         return None
     found: set[Branch] = set()
+    feeds_staying = False
     for load in loads:
         place = function.in_block(load, body)
         if place is None or body.index(place) <= body.index(line):
             return None
         if place in chosen:
             found.add(chosen[place])
+            feeds_staying |= place in staying
             continue
         branch = branch_of(function.file, load, place)
         if branch is None:
@@ -184,7 +187,7 @@ def only_branch(
     kept = [one for one in between if one not in chosen or one in staying]
     if ran:
         return None
-    if not may_move(function, line, known[1], kept, is_training):
+    if feeds_staying or not may_move(function, line, known[1], kept, is_training):
         stored = set().union(*map(stored_names, between)) if between else set()
         is_fixed = all(isinstance(one, SIMPLE) for one in within(test.test))
         is_unset = not any(

@@ -166,6 +166,8 @@ class Repeats:
         end = file.ranges[pair[1].place.statement].start.line
         found: set[str] = set()
         for one in within(function.body):
+            if is_called_alone(one) and start <= file.ranges[one].start.line < end:
+                found.add("self")
             if not isinstance(one, cst.AssignTarget | cst.AugAssign | cst.NamedExpr | cst.For):
                 continue
             if start <= file.ranges[one].start.line < end:
@@ -189,6 +191,17 @@ class Repeats:
     def line(self, made: Made) -> int:
         file = self.file(made)
         return 0 if file is None else file.ranges[made.place.statement].start.line
+
+    def may_run_without_turns(self, made: Made) -> bool:
+        """Return whether an expression raises nothing where its loop has no turn: it takes no
+        element of a list, and joins none."""
+        for node in within(made.place.node):
+            ran = self.nodes.get((made.frame, node), [])
+            if isinstance(node, cst.Subscript) and not ran:
+                return False
+            if any(one.name in ("cat", "stack", "getitem") for one in ran):
+                return False
+        return True
 
     def length(self, made: Made) -> int:
         file = self.file(made)
@@ -337,7 +350,9 @@ def find_invariant(call: Call) -> Iterator[Change]:
         changing = stored_names(loop) | roots(loop.target)
         if names_in(node) & changing or repeats.has_writes(one, turns[-1]):
             continue
-        if any(is_self_stored(each) for each in within(loop)):
+        if any(is_self_stored(each) or is_called_alone(each) for each in within(loop)):
+            continue
+        if not repeats.may_run_without_turns(one):
             continue
         if all(map(repeats.is_only_read, turns)):
             by_loop.setdefault(loop, []).append(one)
@@ -354,6 +369,12 @@ def find_invariant(call: Call) -> Iterator[Change]:
             )
         ]
         yield moved(file, loop, outer)
+
+
+def is_called_alone(node: cst.CSTNode) -> bool:
+    """Return whether a statement only calls a method of `self`, which may set attributes."""
+    call = node.value if isinstance(node, cst.Expr) else None
+    return isinstance(call, cst.Call) and "self" in names_in(call.func)
 
 
 def is_self_stored(node: cst.CSTNode) -> bool:

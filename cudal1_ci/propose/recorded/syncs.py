@@ -285,7 +285,9 @@ def guarded(file: File, line: cst.If, test: cst.BaseExpression) -> dict[cst.CSTN
     if not (is_fill and len(given) == 2) and not (is_where and given[2:] == [kept]):
         return None
     other = value.args[1].value
-    if not isinstance(other, cst.Integer | cst.Float | cst.UnaryOperation | cst.Name | cst.Call):
+    is_infinite = isinstance(other, cst.Call) and file.code(other.func) == "float"
+    is_plain = isinstance(other, cst.Integer | cst.Float | cst.UnaryOperation | cst.Name)
+    if not (is_plain or is_infinite or is_where):
         return None
     if is_where and not is_zeros(other, kept, file):
         return None  # another dtype or shape would show without a masked element too

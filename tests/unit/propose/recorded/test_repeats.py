@@ -27,11 +27,15 @@ class Model(nn.Module):
         self.weight = nn.Parameter(torch.rand(64, 64))
         self.norm = nn.LayerNorm(64)
         self.act, self.other = nn.ReLU(), nn.ReLU()
+        self.act.slope = 0.5
         self.aux_norm = nn.BatchNorm1d(8)
         self.aux, self.head = nn.Linear(64, 64), nn.Linear(64, 64)
         self.drop = nn.Dropout(0.5)
         self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
         self.kept = None
+
+    def advance(self):
+        self.act.slope = max(self.act.slope, 0.1)
 
     def forward(self, x, y, full=False):
         {code}
@@ -55,6 +59,8 @@ INVARIANT = {
     "for layer in self.layers:\n    x = layer(x) + y.mean(0)\nreturn x": "layer(x) + mean_out",
 }
 NOT_AGAIN = [
+    "a = (x * self.act.slope).exp() * 2\nself.advance()\nreturn a + (x * self.act.slope).exp()",
+    "rows = [x, y]\nfor _ in range(3):\n    x = x + rows[0].exp()\nreturn x",  # none without turns
     "return x.float().sum() + x.sum()",  # in half precision they differ
     "h = x.float()\nreturn h.sum() + x.sum()",
     "a = x.exp()\nx = x + y\nreturn a * x.exp()",
@@ -89,12 +95,16 @@ UNREAD = {
     "side = self.aux(x)\nreturn (x, side) if self.training else x": (
         "return (x, self.aux(x)) if self.training else x"
     ),
+    "a = x.exp()\nside = self.aux(a + x)\nx = x * 2\nif full:\n    return x, side\nreturn x": (
+        "a = x.exp() if full else None\n        side = self.aux(a + x) if full else None"
+    ),
     "outs = []\nfor layer in self.layers:\n    x = layer(x)\n    outs.append(self.head(x))\n"
     "return outs[-1]": "return self.head(x)",
     "return F.dropout(x, 0.0, self.training) * 2": "return x * 2",
     "return F.dropout(x, p=0.3, training=False) * 2": "return x * 2",
 }
 READ = [
+    "try:\n    z = x.exp()\n    unused = z.softmax(-1)\nexcept RuntimeError:\n    z = y\nreturn z",
     "side = self.aux_norm(x)\nif full:\n    return x, side\nreturn x * 2",  # it keeps statistics
     "side = self.drop(self.aux(x))\nif self.training:\n    return x, side\nreturn x * 2",
     "side = self.aux(x)\nx = x * 2\nif x.sum() > 1e9:\n    return x, side\nreturn x",
