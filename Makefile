@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 COMPILE := -m compileall -q -j 0 cudal1_ci model_training
 
 .DEFAULT_GOAL := help
-.PHONY: help venv rig demo test test-all check lint format bench figures bench-smoke wheel pins schema clean
+.PHONY: help venv rig demo test test-all check lint format bench figures bench-smoke docs wheel pins schema clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,7 @@ lint: venv ## Formatting, lint, types, layers and language
 	$(PY) .ci/words
 	$(PY) .ci/architecture --check
 	$(PY) .ci/rules --check
+	$(PY) .ci/reference --check
 
 check: lint test ## All that CI checks: lint, then test
 
@@ -71,6 +72,9 @@ bench: venv ## Run the experiments that need nothing but a CPU, in hours; BENCH=
 figures: venv ## Write the figures of the pages from their extracts
 	$(PY) experiments/extracts.py
 	$(PY) experiments/playbook_table.py
+	$(PY) experiments/exploit_table.py
+	$(PY) experiments/demo_picture.py
+	$(PY) .ci/reference
 
 SMOKE := CUDAL1_CI_TRIAL_MEASURE=2s CUDAL1_CI_TRIAL_LAUNCH=0.5s CUDAL1_CI_TRIAL_BATCH_US=1500
 
@@ -79,6 +83,13 @@ bench-smoke: venv ## A report card of five small tasks on the CPU: build/bench/r
 	$(SMOKE) $(BIN)/cudal1-ci bench tests/bench_tasks/KernelBench tests/bench_tasks/published.json \
 		--solvers eager,playbook,published,best --policy cuda-l1 --device cpu --fresh \
 		--output build/bench/run.json --html build/bench/run.html
+
+# In an environment of its own: the site needs nothing of the package.
+DOCS := build/docs-venv
+
+docs: ## Build the site of the documentation: build/site/index.html
+	@.ci/venv $(DOCS) $$($$(.ci/venv --python) .ci/group docs)
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 
 wheel: venv ## Build the wheel and the source distribution and check them
 	rm -rf dist

@@ -31,10 +31,11 @@ import throughput
 import who_catches_what
 from results_page import marks, replaced, section
 from results_plot import picture
+from results_table import headline, levels
 from run_facts import without
 
 from cudal1_ci import assets
-from cudal1_ci.report_card.card import carded
+from cudal1_ci.report_card.card import carded, machines
 from cudal1_ci.report_card.plots import Drawn
 from cudal1_ci.report_card.reading import read_run
 
@@ -120,12 +121,26 @@ def refused(raw: Path) -> list[str]:
     return lines
 
 
+def summary(raw: Path, without_columns: Sequence[str] = ()) -> list[str]:
+    """Return the two tables of a report card that a reader needs first: all tasks, and levels."""
+    run = without(carded(read_run(raw)), without_columns)
+    (machine,) = machines(run)
+    return f"{headline(run, machine)}\n\n{levels(run, machine)}".splitlines()
+
+
 CARD = "results/report-card-h100.json.gz"
 KERNELBENCH = "results/report-card-kernelbench-h100.json.gz"
+LAB = "docs/lab/report-card.md"
 BLOCKS = {
-    "Report card": Block("docs/results.md", CARD, None),
-    "Current KernelBench": Block("docs/results.md", KERNELBENCH, None, without=("published",)),
-    "Counts": Block("docs/results.md", CARD, lambda _: counts(assets.path(CARD))),
+    "Summary": Block("docs/results.md", CARD, lambda _: summary(assets.path(CARD))),
+    "Summary of KernelBench": Block(
+        "docs/results.md",
+        KERNELBENCH,
+        lambda _: summary(assets.path(KERNELBENCH), ("published",)),
+    ),
+    "Report card": Block(LAB, CARD, None),
+    "Current KernelBench": Block(LAB, KERNELBENCH, None, without=("published",)),
+    "Counts": Block(LAB, CARD, lambda _: counts(assets.path(CARD))),
     "Refused": Block("docs/published-kernels.md", CARD, lambda _: refused(assets.path(CARD))),
     "Third party": Block("docs/results.md", "results/third-party.json", third_party.table),
     "Third party yield": Block(
@@ -133,9 +148,9 @@ BLOCKS = {
     ),
     "GPU modules": Block("docs/results.md", "results/gpu-modules.json", gpu_modules.table),
     "Recall": Block("docs/results.md", "results/recall-proposals.json", recall.table),
-    "Corpora": Block("docs/results.md", "results/corpora-h200.json", corpora),
+    "Corpora": Block("docs/lab/verifier.md", "results/corpora-h200.json", corpora),
     "Sensitivity": Block(
-        "docs/results.md",
+        "docs/lab/verifier.md",
         "results/sensitivity-h200.json",
         lambda raw: sensitivity.table(raw).splitlines(),
     ),
@@ -144,7 +159,7 @@ BLOCKS = {
         "results/aa-control.json",
         lambda raw: equal_code(raw["results"]),
     ),
-    "Who catches what": Block(
+    "Checkers": Block(
         "docs/comparison.md",
         "results/who-catches-what.json",
         lambda raw: who_catches_what.table(raw["totals"]).splitlines(),

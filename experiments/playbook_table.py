@@ -15,48 +15,45 @@ ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # The playbook
 
-{count} rewrites of source, applied with the author's formatting and comments kept, and
-[wrappers](#wrappers). Each is a candidate like any other: nothing it says is believed until the
-verifier has passed it. Drawn from the tables of rules in `cudal1_ci/propose/` by
-`experiments/playbook_table.py`.
+{count} rewrites of source, and [wrappers](#wrappers) around a module. The verifier must pass each
+of them like any other candidate. `experiments/playbook_table.py` writes this page from the tables
+of rules in `cudal1_ci/propose/`. What they gain on many tasks is in [results.md](results.md).
 
-A rewrite keeps the constructor and the keys of the state_dict; new buffers are not persistent.
-Patterns are matched over the values of locals, not over text, so they span statements and do not
-mind how a function is spelled (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` held
-in `self`). `fp32_tensor_cores` and `long_row_norm` bring kernels in Triton, and are proposed on a
-GPU. A graph needs a GPU to be verified. What goes in and what comes out is copied by nodes of the
-graph, which NVIDIA's bindings (`cuda.bindings`, installed with PyTorch for CUDA) address before
-each replay; without them the copies are made around it. What rewrites gain on many tasks is in
-[results.md](results.md).
+A rewrite keeps formatting, comments, the constructor and the keys of the state_dict. New buffers
+are not persistent. Patterns match values of locals, not text, so they span statements and accept
+every spelling (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` in `self`).
+`fp32_tensor_cores` and `long_row_norm` contain Triton kernels and are proposed on a GPU.
 
-Where a call of the target can be recorded, rules over its operations come first
-(`cudal1_ci/propose/recorded/`). Of two candidates with the same edits, or where the recorded rule
-covers the one here, the second is listed as not tried. The rewrites here stay: scripted modules and
-compiled regions cannot be recorded, Python 3.10 has no columns of expressions, and a candidate
-for them is verified all the same.
+Rules over recorded operations come first (`cudal1_ci/propose/recorded/`). A rewrite with the same
+edits, or with edits that a recorded rule covers, is listed as not tried. Rewrites remain for what
+cannot be recorded: scripted modules, compiled regions, and Python 3.10, which has no columns of
+expressions.
 
 ## Rules over recorded calls
 
-One call is recorded as operations with their places in the source, so a rule sees what ran: not how
-it is spelled, nor branches that were not taken, and through helpers and submodules. What the code
-does not guarantee is guarded in the written code, or nothing is proposed. `explain` and
-`scan --why` say which rule nearly matched, and which fact was missing.
+One call is recorded as operations with their places in the source. A rule therefore sees what ran,
+through helpers and submodules, however it is spelled. What the code does not guarantee becomes a
+guard in the written code, or the rule proposes nothing. `explain` and `scan --why` name near misses
+and the missing fact.
 
 | rule | family | precondition | why it is faster |
 |---|---|---|---|
 {recorded}
 ## Kernels
 
-A Triton or CUDA kernel stays as it is, and is launched with other numbers (`launch_parameters`,
-[launches/](../cudal1_ci/propose/launches)): sizes of blocks that are powers of two, `num_warps`
-(Triton's own 4 where a launch does not say) and, of kernels with a loop, `num_stages`; of CUDA the
-threads of a block. A number counts where the source has it as one, in the launch, in a `dim3` or
-behind a name that is bound once, and the grid changes with it where that repeats it. What is
-computed is left alone, and so is what an autotuner chooses. First each number is moved by itself,
-one step and two, ten variants of a Triton kernel at most and four of a CUDA kernel, each of which
-nvcc builds; what gained is put together then, and the best goes a step further. What is proposed
-was measured for the calls of the workloads on the device of the report; where others count too,
-`triton.autotune` chooses on each.
+A Triton or CUDA kernel keeps its code and gets other launch parameters (`launch_parameters`,
+[launch_config/](../cudal1_ci/propose/launch_config)):
+
+- Triton: block sizes that are powers of two, `num_warps` (4 unless the launch says otherwise) and,
+  with a loop, `num_stages`.
+- CUDA: the threads of a block.
+
+A parameter counts if the source has it as a number: in the launch, in a `dim3`, or behind a name
+that is bound once. A grid that repeats the number changes with it. What is computed, and what an
+autotuner chooses, stays unchanged. First each parameter moves alone by one step and two, at most
+ten variants of a Triton kernel and four of a CUDA kernel, which nvcc must build. Gains are then
+combined, and the best goes one step further. A proposal was measured for the workloads on the
+report's device; `triton.autotune` can choose for others.
 
 ## Rewrites
 
@@ -68,18 +65,22 @@ was measured for the calls of the workloads on the device of the report; where o
 WRAPPERS_HEAD = """
 ## Wrappers
 
-A wrapper is one decorator on `forward`; what it needs comes along as a file beside the module, from
-[kernels/](../cudal1_ci/kernels). Wrappers are tried on the reference, on one another, and on what
-was faster. On a CPU `compile` is proposed alone, where a C++ compiler is installed;
-`compile_reduce_overhead` and `compile_max_autotune` are proposed where they are asked for. Flags
-and [settings](configuration.md#playbook) switch them on and off.
+A wrapper is one decorator on `forward`. Its code comes along as a file next to the module, from
+[kernels/](../cudal1_ci/kernels). Wrappers are tried on the reference, on each other, and on faster
+programs. On a CPU only `compile` is proposed, with a C++ compiler. `compile_reduce_overhead` and
+`compile_max_autotune` must be requested. Flags and [settings](configuration.md#playbook) turn
+wrappers on and off.
 
-`compiled_region` compiles the smallest parts that gain, found in a recorded call: a helper or a
-submodule by a decorator, or statements that become a function of their own. Elementwise operations,
-reductions, norms and views in a row are such a part; products, sorts, random numbers, writes in
-place, what the host waits for and small tables of positions stay outside. The best part is tried,
-then all of them, then all of the fastest rewritten program. The first call of each process
-compiles, and so does the first call with other shapes.
+A CUDA graph is verified on a GPU. Nodes of the graph copy inputs and outputs. NVIDIA's bindings
+(`cuda.bindings`, installed with PyTorch for CUDA) set their addresses before each replay; without
+the bindings, copies surround the graph.
+
+`compiled_region` compiles the smallest parts that gain in a recorded call: a helper or a submodule
+by a decorator, or statements that become a function. A part is a row of elementwise operations,
+reductions, norms and views. Products, sorts, random numbers, writes in place, synchronizations and
+small position tables stay outside. The best part is tried, then all parts, then all parts of the
+fastest rewritten program. The first call of each process compiles, as does the first call with
+other shapes.
 
 | wrapper | family | precondition | why it is faster |
 |---|---|---|---|

@@ -67,9 +67,11 @@ def beside_reference(tasks: Sequence[TaskDocument]) -> str:
     winners = Counter(worth(task, BEST).solver for task in above)
     by = ", ".join(f"`{name}` {count}" for name, count in winners.most_common())
     return (
-        f"**Beside the reference**: of {count_text(len(tasks), 'task')} the best of our columns is "
-        f"above {ABOVE}x on {len(above)}{f' ({by})' if by else ''} and at 1.00x on {len(level)}; "
-        f"on {len(failed)} nothing of ours was right, or was given, which counts 1.00x too."
+        "**Against the reference**: of "
+        f"{count_text(len(tasks), 'task')} the best of our columns is "
+        f"above {ABOVE}x on {len(above)}{f' ({by})' if by else ''} and at 1.00x on "
+        f"{len(level)}. "
+        f"On {len(failed)} we had no right candidate, which counts 1.00x too."
     )
 
 
@@ -102,7 +104,7 @@ def beside_published(tasks: Sequence[TaskDocument]) -> str:
     ahead, level, behind = compared(pairs)
     slower = sum(pair.theirs.speedup < 1 for pair in ahead)
     text = (
-        "**Beside the published kernels**, of "
+        "**Against the published kernels**, of "
         f"{count_text(len(pairs), 'task')} on which these are right: the best of our columns is "
         f"ahead by more than 2 % on {certainty(ahead)}, within 2 % on {len(level)} and behind by "
         f"more than 2 % on {certainty(behind)}."
@@ -163,17 +165,17 @@ def beside_roof(tasks: Sequence[TaskDocument]) -> str:
     if not kept:
         return ""
     known = [(task.name, times) for task, times in kept if times is not None]
-    head = f"**Beside the device**: of {count_text(len(kept), 'task')} at 1.00x"
+    head = f"**Against the device**: of {count_text(len(kept), 'task')} at 1.00x"
     if not known:
-        return f"{head} it is not known what the device takes for them at the least."
+        return f"{head} the device's bound is unknown."
     num_near = sum(times <= NEAR for _, times in known)
     far = [f"{name} ({number(times)} times)" for name, times in known if times > NEAR]
     text = (
-        f"{head}, within 20 % of the least that their bytes and operations take by the device's "
+        f"{head}, within 20 % of the bound that their bytes and operations have by the device's "
         f"data sheet: {num_near}"
     )
     if len(known) < len(kept):
-        text += f"; of {len(kept) - len(known)} that is not known"
+        text += f"; unknown for {len(kept) - len(known)}"
     if far:
         text += f". Farthest from it: {', '.join(far[:NUM_NAMED])}"
     return text + "."

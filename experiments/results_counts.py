@@ -2,8 +2,8 @@
 
     python experiments/results_counts.py assets/results/report-card-h100.json.gz
 
-By what gains are made, what stays at 1.00x, how long timed batches were and how far they stray, and
-what became of the published kernels and of each rewrite alone.
+By what gains are made, what stays at 1.00x, how long timed batches were and how far they deviate,
+and what became of the published kernels and of each rewrite alone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def gains(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     yield from (f"  {count:3} {proposer}" for proposer, count in by.most_common())
     stay = [task for task, one in zip(tasks, found, strict=True) if one.speedup <= ABOVE]
     yield f"at 1.00x: {len(stay)} {dict(Counter(task.level for task in stay))}"
-    yield f"  {', '.join(task.name for task in stay if task.level != 'level1')} beside level1"
+    yield f"  {', '.join(task.name for task in stay if task.level != 'level1')} outside of level1"
     short = [
         one.speedup
         for task, one in zip(tasks, found, strict=True)
@@ -81,14 +81,14 @@ def noise(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     lowest, highest = (math.exp(one) for one in (min(logs), max(logs)))
     yield f"`eager`: {lowest:.2f}x to {highest:.2f}x on {len(logs)} tasks"
     yield f"log of `eager`: standard deviation {spread:.3f}"
-    yield f"what choosing the best of noisy ones adds to `best`: {luck(tasks, spread):.1%}"
+    yield f"selection bias of `best`: {luck(tasks, spread):.1%}"
     held = [(one.speedup_low or 0.0) <= 1.0 <= (one.speedup_high or math.inf) for one in eager]
     alone = math.exp(t_quantile(MANY) * REPETITION_SPREAD["cuda"])
     by_spread = sum(1 / alone <= math.exp(one) <= alone for one in logs)
     yield f"intervals of `eager` that hold 1: {sum(held)} of {len(held)},"
-    yield f"  {by_spread} were they of what launches are known to spread by alone"
+    yield f"  {by_spread} with the known spread of repetitions alone"
     spread = [one.control_spread for one in eager if one.control_spread is not None]
-    yield f"a control strays by {statistics.median(spread):.3f} in the median"
+    yield f"control deviates by {statistics.median(spread):.3f} in the median"
     batches_us = [one.repetitions[0].num_calls * (one.reference_us or math.nan) for one in eager]
     short = sum(us < SHORT_BATCH_US for us in batches_us)
     yield f"batches: {short} of {len(eager)} below {SHORT_BATCH_US / 1000:.0f} ms"
@@ -127,9 +127,7 @@ def cut(tasks: Sequence[TaskDocument]) -> str:
             usual_us = statistics.median(times_us)
             number += len(times_us)
             num_cut += sum(us < CUT * usual_us for us in times_us)
-    return (
-        f"launches whose reference took less than {CUT} times its usual time: {num_cut} of {number}"
-    )
+    return f"repetitions with a reference below {CUT} times its usual time: {num_cut} of {number}"
 
 
 def luck(tasks: Sequence[TaskDocument], spread: float) -> float:
@@ -166,7 +164,7 @@ def compiling(tasks: Sequence[TaskDocument]) -> Iterator[str]:
         if (some := [t for t in trials_of(task, BEST) if AS_LAID_OUT in t.candidate.proposer])
     ]
     yield f"  {len(wrong)} not right, {convolve} of these with convolutions;"
-    yield f"  as they are laid out {sum(laid_out)} of {len(laid_out)} that were tried so"
+    yield f"  with the layout kept {sum(laid_out)} of {len(laid_out)} are right"
 
 
 def published(tasks: Sequence[TaskDocument]) -> Iterator[str]:

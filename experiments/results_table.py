@@ -29,11 +29,11 @@ SOURCE_WORDS = {
     "kernelbench": "reference programs of KernelBench",
 }
 MOST_NAMED = 30
-"""Of the tasks that have not had their turn."""
+"""Of the tasks that are missing."""
 LEFT_OUT: dict[Standing, str] = {
-    "degenerate": "the reference says nothing, as its output is the same for different inputs, or "
-    "as answers would pass that have nothing to do with them",
-    "invalid": "the reference cannot be judged here",
+    "degenerate": "the output does not depend on the input, so any answer passes, or unrelated "
+    "answers would pass",
+    "invalid": "the reference cannot be verified here",
 }
 
 
@@ -43,7 +43,7 @@ def opening(run: RunDocument, machine: str, source: str) -> str:
     date = f"{run.generated_at:%Y-%m-%d}" if run.generated_at else "no date"
     kinds = Counter(SOURCE_WORDS.get(one.source, f"tasks of {one.source}") for one in tasks)
     what = " and ".join(f"{count} {kind}" for kind, count in kinds.items())
-    how = ", one launch each" if has_one_launch(run) else ""
+    how = ", one repetition each" if has_one_launch(run) else ""
     if run.precision != "strict":
         how += f", precision `{run.precision}`"
     text = f"{what} on {machine}; policy `{run.policy}`{how}, {date}, {source}."
@@ -51,7 +51,7 @@ def opening(run: RunDocument, machine: str, source: str) -> str:
     if lacking:
         text += f" The sandbox was without {', '.join(lacking)}."
     if len(run.judge) > 1:
-        text += f" The judge had {len(run.judge)} different settings."
+        text += f" The verifier had {len(run.judge)} different settings."
     return " ".join(filter(None, (incomplete(tasks), text)))
 
 
@@ -66,9 +66,10 @@ def incomplete(tasks: Sequence[TaskDocument]) -> str:
     reached = Counter(t.level or "without a level" for t in tasks if t.standing != "missing")
     by_level = ", ".join(f"{level} {reached[level]} of {totals[level]}" for level in sorted(totals))
     which = f": {', '.join(names)}" if len(names) <= MOST_NAMED else ""
+    are = "is" if len(names) == 1 else "are"
     return (
-        f"**Incomplete: {len(tasks) - len(names)} of {count_text(len(tasks), 'task')} have had "
-        f"their turn in every column ({by_level}), and nothing is said of the rest{which}.**"
+        f"**Incomplete: {count_text(len(names), 'task')} of {len(tasks)} {are} missing, because at "
+        f"least one column did not finish{which}.** Finished: {by_level}."
     )
 
 
@@ -145,7 +146,8 @@ def out_of_it(run: RunDocument, machine: str) -> str:
     if not told:
         return ""
     total = sum(map(len, found.values()))
-    return f"In no column, {total} of {count_text(len(tasks), 'task')}: {'; '.join(told)}."
+    head = f"Excluded from every column, {total} of {count_text(len(tasks), 'task')}"
+    return f"{head}: {'; '.join(told)}."
 
 
 def costs(run: RunDocument, machine: str) -> str:
@@ -158,9 +160,7 @@ def costs(run: RunDocument, machine: str) -> str:
         + (cost_text(row) or f"no gain, {duration_text(row.judged_s)} of the judge")
         for row in rows
     ]
-    return "\n".join(
-        ["**What a gain cost**, all that was tried and gained nothing included:", "", *lines]
-    )
+    return "\n".join(["**Cost of a gain**, failed attempts included:", "", *lines])
 
 
 def rows_of(run: RunDocument, machine: str, way: Policy) -> list[RowDocument]:

@@ -240,8 +240,8 @@ def spent(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
     """Return seconds of our side by kind of candidate and of request.
 
     `check` learns a reference. `examine` loads a candidate, compiles it where that was not done
-    ahead, and compares its answers. `launch` times it. `beside` is the rest: waiting for builds or
-    for a device that is in use, and the host's own work.
+    ahead, and compares its answers. `launch` times it. `beside`, shown as parallel, is the rest:
+    waiting for builds or for a device that is in use, and the host's own work.
     """
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -299,7 +299,7 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
     found = summary(own, document["kernelbench"], document.get("kept"))
     theirs_name = (document["kernelbench"] or {}).get("what", "KernelBench")
     device = document["ours"]["device"]["name"]
-    sides = [(f"this judge ({own['mode']})", found["ours"])]
+    sides = [(f"this verifier ({own['mode']})", found["ours"])]
     if "kernelbench" in found:
         sides.append((theirs_name, found["kernelbench"]))
     if "kept" in found:
@@ -323,31 +323,15 @@ def table_of(document: dict[str, Any], own: dict[str, Any]) -> str:
         lines += ["", f"{found['times_as_many_an_hour']} times as many an hour."]
     if "times_as_many_as_kept" in found:
         lines += ["", f"{found['times_as_many_as_kept']} times as many as in a kept process."]
-    lines += ["", "Where the time goes, in seconds for all candidates of a kind:", ""]
-    lines += phases_table("this judge", found["where_our_time_goes_s"])
-    if "where_its_time_goes_s" in found:
-        lines += ["", *phases_table(theirs_name, found["where_its_time_goes_s"])]
-    if "kept" in found:
-        lines += ["", *phases_table("a kept process", found["where_kept_time_goes_s"])]
     verdicts = [one["seconds"] for one in found["pytorch_verdict_s"] if one["status"] == "passed"]
     if verdicts:
         lines += [
             "",
             f"A PyTorch-level candidate that passed, its reference known: "
-            f"{statistics.median(verdicts):.1f} s in the median, {max(verdicts):.1f} s at the most "
+            f"{statistics.median(verdicts):.1f} s in the median, {max(verdicts):.1f} s at most "
             f"(of {len(verdicts)}).",
         ]
     return "\n".join(lines) + "\n"
-
-
-def phases_table(title: str, phases: dict[str, Any]) -> list[str]:
-    """Render rows of kinds and columns of phases."""
-    by_kind = {kind: phases[kind] for kind in KINDS if kind in phases}
-    names = sorted({name for one in by_kind.values() for name in one})
-    lines = [f"| {title} | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
-    for kind, one in by_kind.items():
-        lines.append(f"| {kind} | " + " | ".join(f"{one.get(n, 0):.1f}" for n in names) + " |")
-    return lines
 
 
 def main() -> None:

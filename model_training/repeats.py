@@ -4,7 +4,7 @@
 
 A verifier times a program in a few rounds, and all answers with that program share the number. Two
 measurements of one program were 3 % apart in the median and 13 % in the ninth decile, more than the
-difference between policies (docs/training.md, the ninth run). The speedup of an answer is the
+difference between policies (docs/lab/training.md, the ninth run). The speedup of an answer is the
 geometric mean of all measurements of its program. A program that does not pass again is not right.
 Each measurement is noted in the archive and not repeated.
 """

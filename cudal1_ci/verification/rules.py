@@ -25,7 +25,7 @@ MEANING = {
     "output.aliases_state": "an output shares memory with a parameter or buffer",
     "output.device": "an output is on another device than the reference's",
     "output.dtype": "an output has another dtype than the reference's",
-    "output.lazy": "an output leaves work to whoever reads it, such as a negation",
+    "output.lazy": "an output leaves work to its reader, such as a negation",
     "output.overlaps": "elements of an output share memory with each other",
     "output.returned_again": "an output is memory that an earlier call returned",
     "output.rewritten": "an output changed after it was returned",

@@ -42,6 +42,15 @@ UNSHARED = VIEWS | CASTS | {"getitem", "empty", "empty_like", "new_empty", "deta
 WITHIN_LINES = (cst.Lambda, cst.BaseComp, cst.CompFor, cst.IfExp, cst.BooleanOperation)
 
 
+OPERATOR_NAMES: dict[object, str] = {
+    cst.Add: "total",
+    cst.Subtract: "difference",
+    cst.Multiply: "product",
+    cst.MatrixMultiply: "product",
+    cst.Divide: "ratio",
+}
+
+
 @dataclass(frozen=True)
 class Made:
     """A value that an expression gave: by a torch function, or by a call of a helper."""
@@ -321,7 +330,8 @@ def name_for(node: cst.BaseExpression) -> str:
         name = function.attr if isinstance(function, cst.Attribute) else function
         if isinstance(name, cst.Name):
             return name.value.strip("_") + "_out" if name.value != "t" else "turned"
-    return "shared"
+    operator = type(node.operator) if isinstance(node, cst.BinaryOperation) else None
+    return OPERATOR_NAMES.get(operator, "shared")
 
 
 def free_name(function: cst.FunctionDef, name: str) -> str:

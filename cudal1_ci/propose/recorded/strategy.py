@@ -43,21 +43,16 @@ from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
-    *repeats.RULES,
     *scans.RULES,
     *loops.RULES,
     *experts.RULES,
     *attention.RULES,
     *norms.RULES,
     *activations.RULES,
-    *cancelled.RULES,
-    *copies.RULES,
-    *dead.RULES,
     *factors.RULES,
     *masks.RULES,
     *filters.RULES,
     *foreach.RULES,
-    *grown.RULES,
     *lookups.RULES,
     *pairs.RULES,
     *tables.RULES,
@@ -66,6 +61,11 @@ RULES: tuple[RecordedRule, ...] = (
     *picks.RULES,
     *sync_loops.RULES,
     *syncs.RULES,
+    *grown.RULES,
+    *cancelled.RULES,
+    *copies.RULES,
+    *repeats.RULES,
+    *dead.RULES,
 )
 
 

@@ -140,7 +140,7 @@ REWRITES = (
         precondition="the values alone of max or min over a dimension; where several are the "
         "largest they share the gradient, which max gives to one of them",
         why="amax and amin look for no index: less arithmetic, and no tensor of 64-bit integers "
-        "beside the values.",
+        "next to the values.",
         apply=expressions(extremum),
     ),
     Rewrite(

@@ -299,7 +299,7 @@ REWRITES = (
     Rewrite(
         name="computed_once",
         family="algebra",
-        precondition="the same operation, spelled alike, on the same values in a block of a "
+        precondition="the same operation, spelled equally, on the same values in a block of a "
         "function that writes into no tensor; what it gives is only read by other operations",
         why="what was computed is read again, where it was computed again: an operation less for "
         "each time, and a launch on a GPU.",

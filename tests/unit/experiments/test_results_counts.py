@@ -71,7 +71,7 @@ def test_what_compiling_gets_wrong_and_its_order_mends_is_counted(counts):
     told = [named(one, "best:compile-as-laid-out+cuda-graph") for one in tasks]
     said = list(counts.compiling([*told, named(tasks[0], "best:cudnn-benchmark")]))
     assert said[1] == "  3 not right, 3 of these with convolutions;"
-    assert said[2] == "  as they are laid out 2 of 2 that were tried so"
+    assert said[2] == "  with the layout kept 2 of 2 are right"
 
 
 def test_a_reference_that_looks_too_fast_beside_one_candidate_is_counted(counts):
