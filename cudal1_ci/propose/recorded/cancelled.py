@@ -124,5 +124,6 @@ RULES = (
         why="together the operations give back what they were given",
         precondition="dimensions are stated, and what is given back is only read",
         find=lambda call: [*find_joined(call), *find_turned(call)],
+        is_small=True,
     ),
 )

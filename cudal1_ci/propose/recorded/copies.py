@@ -217,6 +217,7 @@ RULES = (
         why="what only reads a tensor reads the original as fast",
         precondition="nothing writes to the copy or the original while it is read",
         find=find_copies,
+        is_small=True,
     ),
     RecordedRule(
         name="repeat_as_view",
@@ -225,6 +226,7 @@ RULES = (
         why="expand is a view with stride 0: nothing is written, and readers load one copy",
         precondition="only dimensions of size 1 are repeated, and what is repeated is only read",
         find=find_repeats,
+        is_small=True,
     ),
     RecordedRule(
         name="cast_and_back",
@@ -232,5 +234,6 @@ RULES = (
         why="truth values are the same after a cast and back",
         precondition="a comparison made them, and they are only read",
         find=find_casts,
+        is_small=True,
     ),
 )

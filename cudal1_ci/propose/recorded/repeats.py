@@ -473,6 +473,7 @@ RULES = (
         why="what was computed is read again, where it was computed again",
         precondition="both expressions read the same names, and nothing is written to in between",
         find=find_again,
+        is_small=True,
     ),
     RecordedRule(
         name="loop_invariant",
@@ -480,5 +481,6 @@ RULES = (
         why="what is the same in each turn is computed once, before the loop",
         precondition="the loop binds none of the names, and writes to nothing",
         find=find_invariant,
+        is_small=True,
     ),
 )
