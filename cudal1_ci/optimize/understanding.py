@@ -2,10 +2,10 @@
 
     understanding = understanding_of(recording, problem, device)
 
-The time of a call is split in four: the host between operations, the fixed cost of calling each
-operation, memory, and arithmetic. The largest part names the target's class. A target is at the
-floor if its time is near the least that the device's figures allow (`propose/roofline.py`), and
-that bound holds for any form of it.
+The time of a call is split in five: the host between operations, its waits for the device, the
+fixed cost of calling each operation, memory, and arithmetic. The largest part names the target's
+class. A target is at the floor if its time is near the least that the device's figures allow
+(`propose/roofline.py`), and that bound holds for any form of it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from cudal1_ci.records.report import TargetClass
 
 CALL_US = {"cpu": 4.0, "cuda": 10.0}
 """What calling an operation takes by itself, in eager mode: dispatch, and on a GPU a launch."""
+SYNC_US = {"cpu": 0.0, "cuda": 20.0}
+"""What the device idles while the host waits for a number of it: the copy, the way back to Python,
+and the launch of the next operation."""
 LAUNCH_US = 2.0
 """The least time of a kernel, however small."""
 NEAR = 0.8
@@ -104,8 +107,12 @@ def class_of(
         return "unknown"
     if bound_us is not None and bound_us >= NEAR * total_us and is_bound_sure(graph):
         return "at the floor"
+    between_us = max(0.0, total_us - sum(map(time_us, graph.operations)))
+    num_syncs = sum(one.recorded.syncs for one in graph.operations)
+    waiting_us = min(between_us, num_syncs * SYNC_US.get(kind, 0.0))
     parts: dict[TargetClass, float] = {
-        "host-bound": max(0.0, total_us - sum(map(time_us, graph.operations))),
+        "host-bound": between_us - waiting_us,
+        "sync-bound": waiting_us,
         "launch-bound": 0.0,
         "memory-bound": 0.0,
         "compute-bound": 0.0,
@@ -271,7 +278,9 @@ def shown_group(group: Group, graph: Graph, total_us: float) -> Expression:
         device_us=spent_us if is_timed else None,
         host_us=sum(one.recorded.host_us for one in group.operations),
         share=min(spent_us / total_us, 1.0) if total_us else None,
+        backward_us=backward_us(group.operations),
         num_bytes=sum(bytes_of(one, graph) for one in group.operations),
+        num_syncs=sum(one.recorded.syncs for one in group.operations),
         path=group.path,
         line=group.line,
         code=group.code,
@@ -292,6 +301,13 @@ def launch_text(launch: Launch) -> str:
     for number, word in ((launch.num_warps, "warp"), (launch.num_stages, "stage")):
         parts += [] if number is None else [f"{number} {word}{'' if number == 1 else 's'}"]
     return "".join(filter(str.isprintable, ", ".join(parts)))
+
+
+def backward_us(operations: Sequence[Operation]) -> float | None:
+    """Return the time of a backward pass; None where it is not known."""
+    times = [one.recorded.backward_us for one in operations]
+    known = [one for one in times if one is not None]
+    return sum(known) if known else None
 
 
 def names_of(operations: Sequence[Operation]) -> Iterator[str]:

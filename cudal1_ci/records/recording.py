@@ -91,6 +91,7 @@ class RecordedOperation(Record, frozen=True, kw_only=True):
     scope: int | None
     host_us: float = 0.0
     device_us: float | None = None
+    backward_us: float | None = None
     syncs: bool = False
     library_call: int | None = None
     launch: Launch | None = None

@@ -83,8 +83,12 @@ class Operation(Published, frozen=True, kw_only=True):
     host_us: NotNegative | None = None
     share: Fraction | None = None
     """Of the time of all operations."""
+    backward_us: NotNegative | None = None
+    """Of its backward pass, where the call trains."""
     num_bytes: Count | None = None
     """Read and written."""
+    num_syncs: Count = 0
+    """Calls for which the host waits for the device, or would on a GPU."""
     path: Text = ""
     line: Count | None = None
     """None where no code of the checkout is known to have called it."""
@@ -95,7 +99,13 @@ class Operation(Published, frozen=True, kw_only=True):
 
 
 TargetClass = Literal[
-    "host-bound", "launch-bound", "memory-bound", "compute-bound", "at the floor", "unknown"
+    "host-bound",
+    "sync-bound",
+    "launch-bound",
+    "memory-bound",
+    "compute-bound",
+    "at the floor",
+    "unknown",
 ]
 """Where the time of a target goes."""
 

@@ -40,6 +40,7 @@ from ..wire.recording import (
     Scope,
     Span,
 )
+from .backward import backward_times, next_number
 from .launches import Seen, SeenOperator, operator_of, tensors_in, watched
 
 HERE = str(Path(__file__).parent)
@@ -64,7 +65,8 @@ def recorded(
     root: str | None,
     text: Path,
 ) -> Recording:
-    """Call three times: twice to time, where the shorter time counts, then to record.
+    """Call three times: twice to time, where the shorter time counts, then to record. Where
+    gradients are on, the backward pass of the last call is timed too.
 
     Args:
         call: The forward call.
@@ -76,7 +78,8 @@ def recorded(
     recorder = Recorder(module, inputs, root, text)
     with watched(recorder.launch), recorder:
         output = call()
-    return recorder.result(output, total_us)
+    recording = recorder.result(output, total_us)
+    return recorder.with_backward(recording, output) if torch.is_grad_enabled() else recording
 
 
 def timed(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> float:
@@ -120,6 +123,10 @@ class Recorder(TorchFunctionMode):
         self.newest_scope: dict[int, int] = {}
         self.operations: list[RecordedOperation] = []
         self.events: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
+        self.new_nodes = range(0)
+        """Numbers of the autograd nodes that the operation timed last made."""
+        self.nodes: dict[int, int] = {}
+        """Operations by the numbers of the autograd nodes that they made."""
         self.is_cut = False
         self.is_launching = False
         """Whether a kernel is being launched: what torch functions do then is part of it."""
@@ -232,17 +239,21 @@ class Recorder(TorchFunctionMode):
     def timed(self, call: Callable[[], Any]) -> tuple[Events | None, Any, float]:
         """Return events around a call on a GPU, its result, and its microseconds on the host."""
         event = self.start_event()
+        first_node = next_number()
         started_s = time.perf_counter()
         result = call()
         host_us = 1e6 * (time.perf_counter() - started_s)
         if event is not None:
             event[1].record()
+        self.new_nodes = range(first_node, next_number())
         return event, result, min(host_us, 1e12)
 
     def keep(self, event: Events | None, operation: RecordedOperation) -> None:
-        """Keep an operation, and the events around it."""
+        """Keep the operation that was timed last, and the events around it."""
+        number = len(self.operations)
+        self.nodes.update(dict.fromkeys(self.new_nodes, number))
         if event is not None:
-            self.events[len(self.operations)] = event
+            self.events[number] = event
         self.operations.append(operation)
 
     def keywords(self, named: dict[str, Any]) -> tuple[Keyword, ...]:
@@ -453,6 +464,16 @@ class Recorder(TorchFunctionMode):
             total_us=min(total_us, 1e12),
             is_cut=self.is_cut,
         )
+
+    def with_backward(self, recording: Recording, output: Any) -> Recording:
+        """Return a recording with what the backward pass of each operation takes."""
+        tensors = [one for one in flatten(output)[0] if isinstance(one, torch.Tensor)]
+        times = backward_times(tensors, self.nodes, self.is_on_gpu)
+        operations = [
+            replace(one, backward_us=times.get(number))
+            for number, one in enumerate(recording.operations)
+        ]
+        return replace(recording, operations=tuple(operations))
 
 
 def name_of(function: Callable[..., Any]) -> str:

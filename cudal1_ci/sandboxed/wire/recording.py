@@ -144,6 +144,9 @@ class RecordedOperation:
     """Number of the local variables of that frame before the operation."""
     host_us: Times = 0.0
     device_us: Times | None = None
+    backward_us: Times | None = None
+    """Of the nodes of autograd that it made, where the call trains: on the GPU where the forward
+    pass is timed there."""
     syncs: bool = False
     """Whether the host waited for the device, or would on a GPU."""
     library_call: Number | None = None

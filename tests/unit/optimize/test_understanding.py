@@ -145,6 +145,41 @@ def test_the_class_is_where_most_of_the_time_goes(known, total_us, us, expected)
     assert understanding_of(timed(recording, total_us, **us), problem, CPU).category == expected
 
 
+@pytest.mark.parametrize(
+    ("device", "num_waits", "expected"),
+    [(H100, 40, "sync-bound"), (H100, 1, "host-bound"), (CPU, 40, "host-bound")],
+)
+def test_waits_for_the_device_are_a_class_of_their_own(known, device, num_waits, expected):
+    problem, recording = known
+    waits = [one for one in recording.operations if one.syncs] * num_waits
+    operations = (*(one for one in recording.operations if not one.syncs), *waits)
+    waiting = msgspec.structs.replace(recording, operations=operations)
+    found = understanding_of(timed(waiting, 1000.0), problem, device)
+    assert (found.category, found.num_syncs) == (expected, num_waits)
+    assert sorted({one.num_syncs for one in found.operations}) == [0, num_waits]
+
+
+def test_the_backward_pass_is_shown_where_a_call_trains(known):
+    problem, recording = known
+    operations = tuple(
+        msgspec.structs.replace(one, backward_us=7.0) if one.name == "tanh" else one
+        for one in recording.operations
+    )
+    trained = msgspec.structs.replace(recording, operations=operations)
+    shown = []
+    for one in (recording, trained):
+        found = understanding_of(timed(one, 500.0), problem, CPU)
+        by_code = {o.code: o.backward_us for o in found.operations}
+        said = Explanation(
+            target=a_target(), workload=a_workload(), device=CPU, understanding=found
+        )
+        buffer = io.StringIO()
+        print_explanation(said, Console(file=buffer, width=140))
+        shown.append((by_code["torch.tanh(x)"], "backward" in buffer.getvalue()))
+        assert by_code["y @ self.weight"] is None
+    assert shown == [(None, False), (21.0, True)]
+
+
 def test_a_product_with_one_row_is_bound_by_memory(tmp_path):
     problem, recording = problem_and_recording(
         tmp_path, TEXT.replace("torch.rand(64, 128)", "torch.rand(64, 1)")
@@ -330,6 +365,13 @@ def test_an_explanation_is_a_table_and_what_matches():
     with_kernel = msgspec.structs.replace(said, understanding=kernel)
     print_explanation(with_kernel, Console(file=buffer, width=140))
     assert all(one in buffer.getvalue() for one in ("triton:silu", "8.2 kB", KERNEL.launch))
+    assert "waits" in shown
+    calm = msgspec.structs.replace(UNDERSTANDING, num_syncs=0)
+    buffer = io.StringIO()
+    print_explanation(
+        msgspec.structs.replace(said, understanding=calm), Console(file=buffer, width=110)
+    )
+    assert "waits" not in buffer.getvalue()
     missing = msgspec.structs.replace(said, understanding=None, reason="it\nraised")
     buffer = io.StringIO()
     print_explanation(missing, Console(file=buffer, width=110))
