@@ -102,9 +102,11 @@ pins: ## Renew constraints.txt
 	.ci/pins > constraints.txt.new
 	mv constraints.txt.new constraints.txt
 
-schema: venv ## Renew cudal1_ci/schema/report.schema.json
+schema: venv ## Renew the JSON Schemas of reports and of the configuration
 	$(PY) -c "from cudal1_ci.records.published import schema_text; print(schema_text(), end='')" > schema.new
 	mv schema.new cudal1_ci/schema/report.schema.json
+	$(PY) -c "from cudal1_ci.config.schema import schema_text; print(schema_text(), end='')" > schema.new
+	mv schema.new cudal1_ci/schema/config.schema.json
 
 clean: ## Remove what was built; the environment too
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .benchmarks

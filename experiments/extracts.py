@@ -26,6 +26,7 @@ import recall
 import results_counts
 import sensitivity
 import third_party
+import third_party_patches
 import third_party_yield
 import throughput
 import who_catches_what
@@ -143,8 +144,14 @@ BLOCKS = {
     "Counts": Block(LAB, CARD, lambda _: counts(assets.path(CARD))),
     "Refused": Block("docs/published-kernels.md", CARD, lambda _: refused(assets.path(CARD))),
     "Third party": Block("docs/results.md", "results/third-party.json", third_party.table),
-    "Third party yield": Block(
+    "Third party first yield": Block(
         "docs/results.md", "results/third-party-yield-first.json", third_party_yield.table
+    ),
+    "Third party yield": Block(
+        "docs/results.md", "results/third-party-yield.json", third_party_yield.table
+    ),
+    "Third party patches": Block(
+        "docs/results.md", "results/third-party-patches.json", third_party_patches.table
     ),
     "GPU modules": Block("docs/results.md", "results/gpu-modules.json", gpu_modules.table),
     "Recall": Block("docs/results.md", "results/recall-proposals.json", recall.table),

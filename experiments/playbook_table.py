@@ -55,6 +55,10 @@ ten variants of a Triton kernel and four of a CUDA kernel, which nvcc must build
 combined, and the best goes one step further. A proposal was measured for the workloads on the
 report's device; `triton.autotune` can choose for others.
 
+A module, function or `Model` file that launches the kernel is tuned too. The recorded call decides:
+a small grid gets smaller blocks first, no block is longer than the kernel's data, and no warp is
+added without elements.
+
 ## Rewrites
 
 | rewrite | family | precondition | why it is faster |

@@ -26,12 +26,12 @@ from typing import Any
 
 from provenance import provenance
 
-from cudal1_ci.propose.wrappers.table import WRAPPERS
+from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
 
 LOW = 1.05
 SHARE = 0.7
 KINDS = ("source", "wrapper")
-NAMES_OF_WRAPPERS = frozenset(one.name for one in WRAPPERS)
+NAMES_OF_WRAPPERS = frozenset((COMPILED_REGION, *(one.name for one in WRAPPERS)))
 LAYOUTS = frozenset(("channels_last",))
 """Rewrites that change no formula: a table of found fixes leaves them out."""
 INPUTS = ("get_inputs", "get_init_inputs")

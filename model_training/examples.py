@@ -94,7 +94,12 @@ class Measuring:
     def device(self) -> Device:
         return self.judge.device()
 
-    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+    def screen(
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        most_s: float | None = None,  # noqa: ARG002
+    ) -> Evaluation:
         return self.judge.evaluate(problem, candidate)
 
 

@@ -127,7 +127,9 @@ class FakeSession:
     ) -> Sequence[Candidate]:
         return candidates
 
-    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+    def screen(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
         return self.evaluate(problem, candidate)
 
     def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:

@@ -39,12 +39,15 @@ def evaluated(
     *,
     times: bool = True,
     may_recall: bool = False,
+    most_s: float | None = None,
 ) -> Evaluation:
     """Do what a screening, an evaluation and a confirmation do, but for the times."""
     started_s = time.monotonic()
     seen = read_text(candidate.program, problem.reference)
     keeps = session.config.keeps and times
-    verdict = session._judged(problem, candidate, seen, keeps=keeps, may_recall=may_recall)
+    verdict = session._judged(
+        problem, candidate, seen, keeps=keeps, may_recall=may_recall, most_s=most_s
+    )
     findings = (*verdict.findings, *seen, *(() if times else (SAME,)))
     device = session.device()
     is_timed = verdict.status == "passed" and times

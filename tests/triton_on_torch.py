@@ -52,12 +52,21 @@ def load(pointer: Pointer, mask: Any = None, other: Any = 0) -> torch.Tensor:
 
 
 def store(pointer: Pointer, value: Any, mask: torch.Tensor | None = None) -> None:
-    if mask is None:
-        mask = torch.ones(pointer.places.shape, dtype=torch.bool)
-    places = pointer.places.expand(mask.shape)
+    places = torch.as_tensor(pointer.places)
+    mask = torch.as_tensor(True if mask is None else mask)
+    shape = torch.broadcast_shapes(mask.shape, places.shape)
+    mask, places = mask.expand(shape), places.expand(shape)
     assert torch.all((places >= 0) & (places < pointer.flat.numel()) | ~mask), "out of bounds"
     found = torch.as_tensor(value).expand(mask.shape)[mask]
     pointer.flat[places[mask]] = found.to(pointer.flat.dtype)
+
+
+def atomic_add(pointer: Pointer, value: Any, mask: Any = None) -> None:
+    places = torch.as_tensor(pointer.places)
+    mask = torch.as_tensor(True if mask is None else mask)
+    places, mask, value = torch.broadcast_tensors(places, mask, torch.as_tensor(value))
+    added = value[mask].to(pointer.flat.dtype)
+    pointer.flat.index_put_((places[mask],), added, accumulate=True)
 
 
 def where(condition: Any, one: Any, other: Any) -> torch.Tensor:
@@ -68,26 +77,49 @@ def tensors(function: Any) -> Any:
     return lambda *given: function(*(torch.as_tensor(one) for one in given))
 
 
-def jit(kernel: Any) -> Any:
-    return Launcher(kernel)
+class JITFunction:
+    """A kernel. As in Triton, all launches end in `run`."""
+
+    def __init__(self, fn: Any):
+        self.fn, self.arg_names = fn, [*inspect.signature(fn).parameters]
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *given, **options: self.run(*given, grid=grid, warmup=False, **options)
+
+    def __call__(self, *given: Any) -> Any:
+        return self.fn(*given)
+
+    def run(self, *given: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        named = {name: one for name, one in options.items() if name in self.arg_names}
+        bound = inspect.signature(self.fn).bind(*given, **named).arguments
+        flat = {
+            name: Pointer(storage(one)) if isinstance(one, torch.Tensor) else one
+            for name, one in bound.items()
+        }
+        sizes = grid(bound) if callable(grid) else grid
+        language.num_programs = lambda axis: values(sizes[axis])
+        for program in itertools.product(*map(range, sizes)):
+            language.program_id = lambda axis, program=program: values(program[axis])
+            self.fn(**flat)
 
 
 @dataclass(frozen=True)
-class Launcher:
-    kernel: Any
+class Config:
+    kwargs: dict[str, Any]
+    num_warps: int = 4
+    num_stages: int = 3
 
-    def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        def launch(*given: Any, **options: Any) -> None:
-            flat = [
-                Pointer(storage(one)) if isinstance(one, torch.Tensor) else one for one in given
-            ]
-            known = inspect.signature(self.kernel).parameters
-            constants = {name: value for name, value in options.items() if name in known}
-            for program in itertools.product(*map(range, grid)):
-                language.program_id = lambda axis, program=program: values(program[axis])
-                self.kernel(*flat, **constants)
 
-        return launch
+class Autotuner(JITFunction):
+    """A kernel that is launched with its first configuration."""
+
+    def __init__(self, fn: JITFunction, configs: list[Config]):
+        self.fn, self.configs = fn, configs
+
+    def run(self, *given: Any, **options: Any) -> None:
+        first = self.configs[0]
+        warps = {"num_warps": first.num_warps, "num_stages": first.num_stages}
+        self.fn.run(*given, **options, **first.kwargs, **warps)
 
 
 def storage(one: torch.Tensor) -> torch.Tensor:
@@ -125,6 +157,7 @@ for name in ("exp", "log", "sqrt", "rsqrt", "abs", "sin", "cos", "erf", "sigmoid
     setattr(language, name, getattr(torch, name))
 vars(language).update(
     load=load,
+    atomic_add=atomic_add,
     store=store,
     where=where,
     arange=lambda start, end: values(torch.arange(start, end)),
@@ -136,15 +169,17 @@ vars(language).update(
     float32=torch.float32,
     maximum=tensors(torch.maximum),
     minimum=tensors(torch.minimum),
-    sum=lambda value, axis, keep_dims: value.sum(axis, keepdim=keep_dims),
-    max=lambda value, axis, keep_dims: value.amax(axis, keepdim=keep_dims),
-    min=lambda value, axis, keep_dims: value.amin(axis, keepdim=keep_dims),
+    sum=lambda value, axis=0, keep_dims=False: value.sum(axis, keepdim=keep_dims),
+    max=lambda value, axis=0, keep_dims=False: value.amax(axis, keepdim=keep_dims),
+    min=lambda value, axis=0, keep_dims=False: value.amin(axis, keepdim=keep_dims),
     zeros=torch.zeros,
     full=torch.full,
 )
 triton = types.ModuleType("triton")
 vars(triton).update(
-    jit=jit,
+    jit=JITFunction,
+    Config=Config,
+    autotune=lambda configs, key: lambda fn: Autotuner(fn, configs),
     language=language,
     cdiv=lambda a, b: -(-a // b),
     next_power_of_2=lambda n: 1 << (n - 1).bit_length(),
@@ -153,9 +188,14 @@ extra = types.ModuleType("triton.language.extra")
 libdevice = types.ModuleType("triton.language.extra.libdevice")
 vars(libdevice).update(tanh=torch.tanh)
 vars(extra).update(libdevice=libdevice)
+runtime = types.ModuleType("triton.runtime")
+runtime_jit = types.ModuleType("triton.runtime.jit")
+vars(runtime_jit).update(JITFunction=JITFunction)
 MODULES = {
     "triton": triton,
     "triton.language": language,
+    "triton.runtime": runtime,
+    "triton.runtime.jit": runtime_jit,
     "triton.language.extra": extra,
     "triton.language.extra.libdevice": libdevice,
 }

@@ -17,9 +17,9 @@ Examples:
   cudal1-ci scan --changed origin/main      only what changed since the merge base
   cudal1-ci trace -- pytest -q              record how the tests call your modules
   cudal1-ci explain model.py:Attention      what a call of it does, and what each part costs
-  cudal1-ci verify reference.py faster.py   judge one rewrite
+  cudal1-ci verify reference.py faster.py   verify one rewrite
   cudal1-ci compare origin/main             did this branch get slower?
-  cudal1-ci sweep . --budget 4h             the whole tree, going on where the last sweep ended
+  cudal1-ci sweep . --budget 4h             the whole tree, continuing where the last sweep ended
   cudal1-ci bench KernelBench               a report card: many tasks, several solvers
 
 Shell completion: eval "$(_CUDAL1_CI_COMPLETE=bash_source cudal1-ci)"  (or zsh_source, fish_source)
@@ -30,7 +30,7 @@ VERBS = (
     Verb(
         name="bench",
         place="cudal1_ci.cli.bench:bench_verb",
-        short_help="Run solvers on folders of tasks, and draw up a report card.",
+        short_help="Run solvers on folders of tasks and create a report card.",
     ),
     Verb(
         name="compare",
@@ -40,12 +40,12 @@ VERBS = (
     Verb(
         name="doctor",
         place="cudal1_ci.cli.doctor:doctor",
-        short_help="Say what this machine can do, and how to get what is missing.",
+        short_help="Check what this machine can do and how to fix what it cannot.",
     ),
     Verb(
         name="explain",
         place="cudal1_ci.cli.explain:explain",
-        short_help="Say what a call of TARGET does, and what it costs.",
+        short_help="Show what a call of TARGET does and what it costs.",
     ),
     Verb(
         name="init",
@@ -70,7 +70,7 @@ VERBS = (
     Verb(
         name="sweep",
         place="cudal1_ci.cli.sweep:sweep_verb",
-        short_help="Scan within a budget, going on where the last sweep ended.",
+        short_help="Scan within a budget, continuing where the last sweep ended.",
     ),
     Verb(
         name="trace",
@@ -80,7 +80,7 @@ VERBS = (
     Verb(
         name="verify",
         place="cudal1_ci.cli.verify:verify",
-        short_help="Judge whether CANDIDATE is the same as REFERENCE, and faster.",
+        short_help="Verify that CANDIDATE computes the same as REFERENCE, and faster.",
     ),
 )
 """As they are listed. A test holds each short help against that of its command."""

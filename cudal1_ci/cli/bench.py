@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from cudal1_ci.cli.bench_flags import columns_of, seconds_of, shard_of
 from cudal1_ci.cli.devices import KEYS as DEVICE_KEYS
@@ -23,13 +24,15 @@ from cudal1_ci.cli.devices import (
 )
 from cudal1_ci.cli.execution import (
     DEVICES_OPTION,
+    PYTHON_HELP,
+    SANDBOX_OPTION,
     TEXT_KEYS,
-    executor_options,
+    cluster_options,
     precision_option,
     session_of,
     settings_of,
 )
-from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED
+from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INTERRUPTED, GroupedCommand
 from cudal1_ci.cli.model import (
     optimizer_of,
     refuse_a_key_for_a_url_in_a_file,
@@ -73,18 +76,29 @@ KEYS = {
 """Flags that stand for a setting."""
 
 
-@click.command("bench", epilog=EPILOG)
+def solver_names(
+    _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the last name of a list of solvers."""
+    before, comma, begun = incomplete.rpartition(",")
+    given = before.split(",")
+    names = [name for name in COLUMNS if name.startswith(begun) and name not in given]
+    return [CompletionItem(f"{before}{comma}{name}") for name in names]
+
+
+@click.command("bench", cls=GroupedCommand, epilog=EPILOG)
 @click.argument(
     "paths", metavar="FOLDER|FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 @click.option(
     "--solvers",
     callback=columns_of,
+    shell_complete=solver_names,
     default=",".join(DEFAULT),
     show_default=True,
     help=f"Columns, of {', '.join(COLUMNS)}.",
 )
-@click.option("--merge", "merges", is_flag=True, help="The files are runs: tell them as one.")
+@click.option("--merge", "merges", is_flag=True, help="Merge several run files into one report.")
 @click.option("--level", type=int, multiple=True, help="Only this level (repeatable).")
 @click.option(
     "--task", multiple=True, metavar="GLOB", help="Only these, as level1/1* (repeatable)."
@@ -94,14 +108,14 @@ KEYS = {
     callback=shard_of,
     default="1/1",
     metavar="I/N",
-    help="Of the chosen tasks this part: 2/4.",
+    help="Run only this part of the chosen tasks: 2/4.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["strict", "cuda-l1"]),
     default="strict",
     show_default=True,
-    help="cuda-l1: beside ours, the numbers by the rules of CUDA-L1's paper.",
+    help="cuda-l1: also show the numbers by the rules of CUDA-L1's paper.",
 )
 @click.option(
     "--output",
@@ -115,18 +129,16 @@ KEYS = {
     metavar="FILE",
     help="Write the card.",
 )
-@click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume goes on.")
-@click.option("--resume", is_flag=True, help="Go on with the last unfinished run of these tasks.")
+@click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume continues.")
+@click.option("--resume", is_flag=True, help="Resume the last unfinished run of these tasks.")
 @click.option("--fresh", is_flag=True, help="Measure again what the archive already knows.")
 @DEVICES_OPTION
-@click.option(
-    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
-)
-@executor_options
+@SANDBOX_OPTION
+@cluster_options
 @address_option
-@click.option("--python", help="Interpreter that has torch [default: this one].")
+@click.option("--python", help=PYTHON_HELP)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
-@click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
+@click.option("--seed", type=int, help="Seed of the inputs [default: 0].")
 @click.option(
     "--weights",
     type=click.Choice(["checkpoint", "seed"]),
@@ -141,7 +153,7 @@ KEYS = {
 @click.option("--adapter", metavar="FOLDER", help="LoRA adapter for the weights, or `none`.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def bench_verb(paths: tuple[Path, ...], **flags: Any) -> None:
-    """Run solvers on folders of tasks, and draw up a report card.
+    """Run solvers on folders of tasks and create a report card.
 
     Exit code 0 when every column had its turn on every task, 6 when the budget was spent before,
     130 when interrupted: what was finished is kept, and --resume asks nothing twice.
@@ -182,7 +194,7 @@ def write(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise UnsupportedError(
-            f"{path}: cannot be written: {error.strerror or error}; mend that and run again "
+            f"{path}: cannot be written: {error.strerror or error}; fix that and run again "
             "without --resume: what was judged is kept"
         ) from error
 
@@ -241,7 +253,7 @@ def begun(
     if flags["resume"] and unfinished is None:
         raise ConfigError(
             f"{archive.path}: there is no unfinished run of these tasks and solvers to resume, by "
-            "the same policy and settings of the judge (`trial`, also of the environment); run "
+            "the same policy and settings of the verifier (`trial`, also of the environment); run "
             "without --resume (verdicts that hold are re-used anyway)"
         )
     return unfinished.id if unfinished else archive.start_run(arguments)

@@ -24,7 +24,7 @@ from cudal1_ci.cli.execution import (
     settings_of,
     two_tree_options,
 )
-from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO
+from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, GroupedCommand
 from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
 from cudal1_ci.cli.preflight import refuse_missing
 from cudal1_ci.cli.trace import traces_for
@@ -66,7 +66,10 @@ KEYS = {
 
 
 @click.command(
-    "compare", epilog=EPILOG, short_help="Did HEAD get slower since it left BASE? Times both trees."
+    "compare",
+    cls=GroupedCommand,
+    epilog=EPILOG,
+    short_help="Did HEAD get slower since it left BASE? Times both trees.",
 )
 @click.argument("base")
 @click.argument("head", default="HEAD")
@@ -110,7 +113,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     plain = Trees(path, folder).of(
         change.base_sha if flags["config_from"] == "base" else change.head_sha
     )
-    settings = comparing(settings_of(plain, flags, KEYS))
+    settings = comparing(settings_of(plain, flags, KEYS, project=path))
     refuse_cluster(settings)
     refuse_missing(settings)
     refuse_unwritable_outputs(flags)

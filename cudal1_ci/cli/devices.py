@@ -34,7 +34,7 @@ def address_option(command: Command) -> Command:
     option = click.option(
         "--address",
         metavar="auto|HOST:PORT|local",
-        help="Of the cluster for --executor ray [default: auto].",
+        help="Address of the Ray cluster for --executor ray [default: auto].",
     )
     return option(command)
 

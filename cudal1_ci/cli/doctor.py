@@ -12,9 +12,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import click
 import rich.table
@@ -22,12 +21,14 @@ from rich.text import Text
 
 from cudal1_ci import __version__
 from cudal1_ci.cli.devices import unplaced
-from cudal1_ci.cli.execution import executor_of
+from cudal1_ci.cli.diagnosis import Diagnosis, Grade
+from cudal1_ci.cli.execution import PYTHON_HELP, executor_of, with_interpreter
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
+from cudal1_ci.cli.noise import noise
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.processes.container import find_engine
-from cudal1_ci.render.templates import templates_folder
+from cudal1_ci.processes.interpreter import OWN, SEARCHED, find_interpreter
 from cudal1_ci.render.text import console_on
 from cudal1_ci.verification import Session, TrialConfig
 
@@ -37,8 +38,6 @@ Examples:
   cudal1-ci doctor --python ~/project/.venv/bin/python
   cudal1-ci doctor --show-config
 """
-
-Grade = Literal["ok", "limited", "missing"]
 
 PROBE = """
 import importlib.util, json, sys
@@ -56,21 +55,11 @@ OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH = (2, 6)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """Describe one check. The remedy is empty when there is nothing to do."""
-
-    name: str
-    grade: Grade
-    found: str
-    mend: str = ""
-
-
 @click.command(
-    epilog=EPILOG, short_help="Say what this machine can do, and how to get what is missing."
+    epilog=EPILOG, short_help="Check what this machine can do and how to fix what it cannot."
 )
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--python", help="Interpreter of the project that is judged [default: this one].")
+@click.option("--python", help=PYTHON_HELP)
 @click.option("--show-config", is_flag=True, help="Print each setting and where it came from.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> None:
@@ -78,20 +67,21 @@ def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> 
 
     Exit code 0 when a scan can run here, 4 when it cannot.
     """
-    settings = load_settings(path, overrides={"python": python} if python else {})
+    written = load_settings(path, overrides={"python": python} if python else {})
+    settings = with_interpreter(written, path)
     if show_config:
         show_settings(settings.origins(), as_json)
         return
     diagnoses = [
         tool(),
-        *project(settings),
+        *project(settings, path),
         git(path),
         gpu(),
+        *noise(),
         sandbox(settings, path),
         *([container(settings)] if settings.executor == "container" else []),
         compiler(),
         state_folder(path / settings.state_dir),
-        templates(),
         configuration(settings.file),
     ]
     if as_json:
@@ -122,13 +112,13 @@ def tool() -> Diagnosis:
         name="cudal1-ci",
         grade=grade,
         found=f"{__version__} on {system}",
-        mend=""
+        fix=""
         if grade == "ok"
-        else "the judge needs Linux (fork, shared memory); use WSL or a container",
+        else "measurements need Linux (fork, shared memory); use WSL or a container",
     )
 
 
-def project(settings: Settings) -> Iterable[Diagnosis]:
+def project(settings: Settings, path: Path) -> Iterable[Diagnosis]:
     """Describe where the user's code runs. The content of a container's image is checked by
     `sandbox`, when the verifier is started in it.
     """
@@ -136,7 +126,11 @@ def project(settings: Settings) -> Iterable[Diagnosis]:
     if settings.executor == "container" and inside is not None:
         found = f"{inside} of {settings.container.image}"
         return [Diagnosis(name="project's Python", grade="ok", found=found)]
-    return interpreters(settings.python or sys.executable)
+    ((_, python, origin),) = (one for one in settings.origins() if one[0] == "python")
+    if python is None:  # a cluster: each of its machines has its own
+        return interpreters(sys.executable, OWN)
+    passed_over = find_interpreter(path, os.environ).passed_over
+    return interpreters(str(python), origin, passed_over)
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -144,8 +138,11 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("+")[0].split(".")[:2])
 
 
-def interpreters(python: str) -> Iterable[Diagnosis]:
-    """Check the interpreter that runs the user's code, and whether it has torch."""
+def interpreters(
+    python: str, origin: str, passed_over: tuple[str, ...] = ()
+) -> Iterable[Diagnosis]:
+    """Check the interpreter that runs the user's code, why it is that one, and whether it has
+    torch."""
     try:
         done = subprocess.run(
             [python, "-c", PROBE], capture_output=True, text=True, timeout=60, check=True
@@ -156,15 +153,17 @@ def interpreters(python: str) -> Iterable[Diagnosis]:
             name="project's Python",
             grade="missing",
             found=f"{python}: {error}",
-            mend="name the interpreter of the project: --python .venv/bin/python",
+            fix="name the interpreter of the project: --python PATH, or the `python` setting",
         )
         return
     old = version_of(found["python"]) < OLDEST_PYTHON
     yield Diagnosis(
         name="project's Python",
         grade="missing" if old else "ok",
-        found=f"{found['python']} ({found['executable']})",
-        mend="Python 3.10 or newer is needed in the project's environment" if old else "",
+        found=f"{found['python']} ({found['executable']}); chosen by: {origin}",
+        fix="Python 3.10 or newer is needed in the project's environment"
+        if old
+        else "; ".join(f"not used: {one}" for one in passed_over),
     )
     version = found["torch"]
     if version is None:
@@ -172,8 +171,11 @@ def interpreters(python: str) -> Iterable[Diagnosis]:
             name="torch",
             grade="missing",
             found=f"not installed in {found['executable']}",
-            mend="install it there (`pip install torch`), or name the project's interpreter "
-            "with --python, or `pip install 'cudal1-ci[torch]'`",
+            fix=f"no environment of the project was found (searched: {SEARCHED}); name its "
+            "interpreter: --python PATH, or the `python` setting"
+            if origin == OWN
+            else "install the project's requirements there, or name another interpreter: "
+            "--python PATH, or the `python` setting",
         )
         return
     old = version_of(version) < OLDEST_TORCH
@@ -181,13 +183,13 @@ def interpreters(python: str) -> Iterable[Diagnosis]:
         name="torch",
         grade="missing" if old else "ok",
         found=version,
-        mend="torch 2.6 or newer is needed: `pip install -U torch`" if old else "",
+        fix="torch 2.6 or newer is needed in the project's environment" if old else "",
     )
     yield Diagnosis(
         name="triton",
         grade="ok" if found["triton"] else "limited",
         found=found["triton"] or "not installed",
-        mend="" if found["triton"] else "only needed to judge Triton kernels on a GPU",
+        fix="" if found["triton"] else "only needed for Triton kernels on a GPU",
     )
 
 
@@ -198,7 +200,7 @@ def git(path: Path) -> Diagnosis:
             name="git",
             grade="limited",
             found="not installed",
-            mend="`apt-get install git`: needed by --changed and --apply",
+            fix="`apt-get install git`: needed by --changed and --apply",
         )
     inside = subprocess.run(
         ["git", "-C", str(path), "rev-parse", "--is-inside-work-tree"],
@@ -211,7 +213,7 @@ def git(path: Path) -> Diagnosis:
             name="git",
             grade="limited",
             found=f"{path.resolve()} is not in a git checkout",
-            mend="scan works; --changed needs a git checkout",
+            fix="scan works; --changed needs a git checkout",
         )
     return Diagnosis(name="git", grade="ok", found="a checkout")
 
@@ -224,7 +226,7 @@ def gpu() -> Diagnosis:
             name="GPU",
             grade="limited",
             found="no NVIDIA driver (nvidia-smi not found)",
-            mend="measurements are CPU timings and say so; kernels are listed, not judged",
+            fix="measurements are CPU timings and say so; kernels are listed, not measured",
         )
     done = subprocess.run(
         [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"],
@@ -253,7 +255,7 @@ def sandbox(settings: Settings, path: Path) -> Diagnosis:
         name="sandbox",
         grade="limited",
         found=f"without {', '.join(absent)}{', in a container' if is_contained else ''}",
-        mend="docs/security.md says what each layer bounds; "
+        fix="docs/security.md says what each layer bounds; "
         + (
             "as an ordinary user a container has more of them"
             if is_contained
@@ -267,8 +269,8 @@ def container(settings: Settings) -> Diagnosis:
     try:
         engine = find_engine(settings.container)
     except CudaL1Error as error:
-        what, _, mend = str(error).partition(": ")
-        return Diagnosis(name="container", grade="missing", found=f"not usable ({what})", mend=mend)
+        what, _, fix = str(error).partition(": ")
+        return Diagnosis(name="container", grade="missing", found=f"not usable ({what})", fix=fix)
     found = f"{engine.version}; {settings.container.image} sha256:{engine.image_id[:12]}"
     return Diagnosis(name="container", grade="ok", found=found)
 
@@ -280,7 +282,7 @@ def compiler() -> Diagnosis:
         name="C++ compiler",
         grade="ok" if found else "limited",
         found=found or "none",
-        mend="" if found else "`apt-get install g++`: torch.compile on the CPU needs one",
+        fix="" if found else "`apt-get install g++`: torch.compile on the CPU needs one",
     )
 
 
@@ -293,21 +295,7 @@ def state_folder(folder: Path) -> Diagnosis:
         name="state",
         grade="missing",
         found=f"{existing} is not writable",
-        mend="set `state-dir` (or CUDAL1_CI_STATE_DIR) to a folder that is",
-    )
-
-
-def templates() -> Diagnosis:
-    """Count the templates of the reports that are packed into the wheel."""
-    folder = templates_folder()
-    count = sum(1 for _ in folder.glob("**/*.j2"))
-    return Diagnosis(
-        name="templates",
-        grade="ok" if count else "missing",
-        found=f"{count} in {folder}",
-        mend=""
-        if count
-        else "the installation is broken: `pip install --force-reinstall cudal1-ci`",
+        fix="set `state-dir` (or CUDAL1_CI_STATE_DIR) to a folder that is",
     )
 
 
@@ -318,18 +306,18 @@ def configuration(file: Path | None) -> Diagnosis:
             name="configuration",
             grade="ok",
             found="defaults",
-            mend="`cudal1-ci init` writes a file to start from",
+            fix="`cudal1-ci init` writes a file to start from",
         )
     return Diagnosis(name="configuration", grade="ok", found=str(file))
 
 
 def print_table(diagnoses: list[Diagnosis]) -> None:
     """Print a table for people: what, how good, what was found, what to do."""
-    color = {"ok": "green", "limited": "yellow", "missing": "red"}
+    color = {"ok": "green", "limited": "yellow", "missing": "red", "unknown": "dim"}
     table = rich.table.Table(box=None, pad_edge=False)
     for column in ("", "", "found", "what to do"):
         table.add_column(column, overflow="fold")
     for d in diagnoses:
         # Text: in a plain string `[torch]` would be taken for a style.
-        table.add_row(d.name, Text(d.grade, color[d.grade]), Text(d.found), Text(d.mend))
+        table.add_row(d.name, Text(d.grade, color[d.grade]), Text(d.found), Text(d.fix))
     console_on(sys.stdout).print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,15 +10,19 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
 import click
+import msgspec
+from click.shell_completion import CompletionItem
 
-from cudal1_ci.cli.device import is_several
-from cudal1_ci.config import Settings, load_settings
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.cli.device import is_several, num_gpus
+from cudal1_ci.config import Setting, Settings, load_settings
+from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.processes import EXECUTORS, Executor, ExecutorName
+from cudal1_ci.processes.interpreter import find_interpreter
 from cudal1_ci.verification import Session
 from cudal1_ci.verification.config import Precision
 
 RAY = "ray"
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 KEYS = {
     "device": "device",
@@ -37,18 +42,31 @@ TREE_KEYS = {
 """The same of every verb that looks at a tree."""
 
 
-def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--executor` and `--container-image` to a verb that verifies."""
-    image = click.option(
-        "--container-image", metavar="IMAGE", help="Image on this machine; none is ever pulled."
+IMAGE_OPTION = click.option(
+    "--container-image", metavar="IMAGE", help="Image on this machine; none is ever pulled."
+)
+
+
+def executor_options(command: Command) -> Command:
+    """Add `--executor` and `--container-image` to a verb with one verifier."""
+    executor = click.option(
+        "--executor",
+        type=click.Choice(tuple(EXECUTORS)),
+        help="Run programs as local processes or in a container of docker or podman "
+        "[default: local].",
     )
+    return executor(IMAGE_OPTION(command))
+
+
+def cluster_options(command: Command) -> Command:
+    """Add the same to a verb that can use a cluster."""
     executor = click.option(
         "--executor",
         type=click.Choice([*EXECUTORS, RAY]),
-        help="container: judge in one of docker or podman; ray: on a cluster (bench, scan, sweep) "
-        "[default: local].",
+        help="Run programs as local processes, in a container of docker or podman, or on a Ray "
+        "cluster [default: local].",
     )
-    return executor(image(command))
+    return executor(IMAGE_OPTION(command))
 
 
 def precision_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,8 +74,8 @@ def precision_option(command: Callable[..., Any]) -> Callable[..., Any]:
     option = click.option(
         "--precision",
         type=click.Choice(get_args(Precision)),
-        help="What a candidate may lose beside the reference: nothing, what TF32 loses, or what "
-        "KernelBench's 1e-2 does not see [default: strict].",
+        help="How much accuracy a candidate may lose: none, as much as TF32, or as much as "
+        "KernelBench's tolerance of 1e-2 [default: strict].",
     )
     return option(command)
 
@@ -68,10 +86,25 @@ PATH_OPTIONS = (
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files (repeatable)."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not these files (repeatable)."),
 )
+
+
+def device_names(
+    _context: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a device: those of this machine."""
+    try:
+        found = [f"cuda:{index}" for index in range(num_gpus("cuda"))]
+    except UnsupportedError:
+        found = []
+    names = ["auto", "cpu", *(["cuda", *found] if found else [])]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 DEVICES_OPTION = click.option(
     "--device",
+    shell_complete=device_names,
     help="cpu, cuda, cuda:N, auto (a GPU where there is one); several as cuda:0,cuda:1 or "
-    "cuda:all, one judge each [default: auto].",
+    "cuda:all, with one verifier each [default: auto].",
 )
 
 
@@ -83,39 +116,62 @@ def one_device(_context: click.Context, _option: click.Parameter, value: str | N
     raise click.BadParameter(f"expected auto, cpu, cuda or cuda:N, got {value!r}")
 
 
+ONE_DEVICE_OPTION = click.option(
+    "--device",
+    shell_complete=device_names,
+    callback=one_device,
+    help="cpu, cuda, cuda:N, auto (a GPU where there is one) [default: auto].",
+)
 TWO_TREE_DEVICES_OPTION = click.option(
     "--device",
+    shell_complete=device_names,
     help="cpu, cuda, cuda:N, auto (a GPU where there is one); several as cuda:0,cuda:1 or "
-    "cuda:all, each of which times both trees [default: auto].",
+    "cuda:all, each timing both trees [default: auto].",
+)
+PYTHON_HELP = "Interpreter of the project [default: found as `doctor` says]."
+SANDBOX_OPTION = click.option(
+    "--require-sandbox",
+    is_flag=True,
+    default=None,
+    help="Refuse to run programs where a layer of the sandbox is missing.",
 )
 MEASURING_OPTIONS = (
-    click.option(
-        "--require-sandbox",
-        is_flag=True,
-        default=None,
-        help="Refuse to run where it is incomplete.",
-    ),
-    executor_options,
-    click.option("--python", help="Interpreter of the project [default: this one]."),
+    click.option("--python", help=PYTHON_HELP),
     click.option(
         "--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1]."
     ),
-    click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0]."),
-    click.option("--fresh", is_flag=True, help="Measure again what the archive already knows."),
+    click.option("--seed", type=int, help="Seed of the inputs [default: 0]."),
+    click.option("--fresh", is_flag=True, help="Measure again what the archive knows."),
     click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
 )
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def settings_of(
-    root: Path, flags: Mapping[str, Any], keys: Mapping[str, str], **more: Any
+    root: Path,
+    flags: Mapping[str, Any],
+    keys: Mapping[str, str],
+    *,
+    project: Path | None = None,
 ) -> Settings:
     """Return the settings of a tree under a verb's flags, by the keys that they set. Errors name
-    the flag. Raises: ConfigError.
+    the flag. `project` is where the interpreter is looked for, if not in that tree.
+    Raises: ConfigError.
     """
     given = {key: flags[flag] for flag, key in keys.items() if flags[flag] not in (None, ())}
     options = {key: f"--{flag.replace('_', '-')}" for flag, key in keys.items()}
-    return load_settings(root, overrides={**given, **more}, options=options)
+    settings = load_settings(root, overrides=given, options=options)
+    return with_interpreter(settings, project or root)
+
+
+def with_interpreter(settings: Settings, project: Path) -> Settings:
+    """Return the settings with the project's interpreter, where none is set and one of this machine
+    is used."""
+    if settings.python is not None or settings.executor != "local":
+        return settings
+    found = find_interpreter(project, os.environ)
+    named = Setting(key="python", value=found.python, origin=found.origin)
+    sources = tuple(named if one.key == "python" else one for one in settings.sources)
+    return msgspec.structs.replace(settings, python=found.python, sources=sources)
 
 
 def with_options(
@@ -129,12 +185,24 @@ def with_options(
 
 def tree_options(command: Command) -> Command:
     """Add the options of every verb that searches a tree, on one device or several."""
-    return with_options((*PATH_OPTIONS, DEVICES_OPTION, *MEASURING_OPTIONS), command)
+    return with_options(
+        (*PATH_OPTIONS, DEVICES_OPTION, SANDBOX_OPTION, cluster_options, *MEASURING_OPTIONS),
+        command,
+    )
 
 
 def two_tree_options(command: Command) -> Command:
     """Add the same for a verb that times two trees against each other."""
-    return with_options((*PATH_OPTIONS, TWO_TREE_DEVICES_OPTION, *MEASURING_OPTIONS), command)
+    return with_options(
+        (
+            *PATH_OPTIONS,
+            TWO_TREE_DEVICES_OPTION,
+            SANDBOX_OPTION,
+            executor_options,
+            *MEASURING_OPTIONS,
+        ),
+        command,
+    )
 
 
 def executor_of(settings: Settings, *checkouts: Path) -> Executor:

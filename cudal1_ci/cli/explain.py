@@ -16,15 +16,18 @@ from cudal1_ci.cli.device import measures_on_gpu, require
 from cudal1_ci.cli.devices import progress_for
 from cudal1_ci.cli.execution import (
     KEYS,
+    ONE_DEVICE_OPTION,
+    PYTHON_HELP,
+    SANDBOX_OPTION,
     executor_options,
-    one_device,
     refuse_several,
     session_of,
     settings_of,
 )
-from cudal1_ci.cli.group import EXIT_DONE, EXIT_UNSUPPORTED
+from cudal1_ci.cli.group import EXIT_DONE, EXIT_UNSUPPORTED, GroupedCommand
 from cudal1_ci.cli.outputs import refuse_unwritable, write_lines
 from cudal1_ci.cli.scan_options import plan_of
+from cudal1_ci.cli.scope import Scope, file_and_name, root_of
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, DiscoveryError
 from cudal1_ci.optimize.strategies import covering, default_strategies, noticed_by, proposed_by
@@ -47,7 +50,10 @@ TREE = (*KEYS.items(), ("seed", "trial.seed"))
 
 
 @click.command(
-    name="explain", epilog=EPILOG, short_help="Say what a call of TARGET does, and what it costs."
+    cls=GroupedCommand,
+    name="explain",
+    epilog=EPILOG,
+    short_help="Show what a call of TARGET does and what it costs.",
 )
 @click.argument("target", metavar="TARGET")
 @click.option("--workload", "wanted", metavar="NAME", help="Which one [default: the first].")
@@ -66,16 +72,10 @@ TREE = (*KEYS.items(), ("seed", "trial.seed"))
     help="Of a file that defines Model.",
 )
 @click.option("--seed", type=int, help="Seed of the inputs [default: 0].")
-@click.option(
-    "--device",
-    callback=one_device,
-    help="cpu, cuda, cuda:N, auto (a GPU where there is one) [default: auto].",
-)
-@click.option(
-    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
-)
+@ONE_DEVICE_OPTION
+@SANDBOX_OPTION
 @executor_options
-@click.option("--python", help="Interpreter of the project [default: this one].")
+@click.option("--python", help=PYTHON_HELP)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
 def explain(
@@ -86,8 +86,8 @@ def explain(
     TARGET is `path.py:Qual.Name`, or a path. Exit code 0 when done, 2 where nothing is so named or
     no call of it is known, 4 where a call could not be recorded.
     """
-    path, name = parts_of(target)
-    root = root_of(path)
+    path, name = file_and_name(target)
+    root = root_of([path])
     settings = settings_of(root, flags, dict(TREE))
     refuse_unwritable(json_path)
     refuse_several(settings)
@@ -108,23 +108,6 @@ def explain(
     sys.exit(EXIT_UNSUPPORTED if is_missing else EXIT_DONE)
 
 
-def parts_of(target: str) -> tuple[Path, str | None]:
-    """Return the path of a target and its name, if it has one. Raises: ConfigError."""
-    path, colon, name = target.rpartition(":")
-    if not colon or not path.endswith(".py"):
-        path, name = target, ""
-    if not Path(path).is_file():
-        raise ConfigError(f"{path}: expected a Python file, or `path.py:Name`")
-    return Path(path), name or None
-
-
-def root_of(path: Path) -> Path:
-    """Return the tree that a file is looked at in: the working directory where it is below it, as
-    `scan .` does; else the file's folder."""
-    here = Path.cwd()
-    return Path() if path.resolve().is_relative_to(here.resolve()) else path.parent
-
-
 def problems(
     path: Path, name: str | None, mode: str, root: Path, settings: Settings, quiet: bool
 ) -> Iterator[tuple[Target, Problem]]:
@@ -137,7 +120,7 @@ def problems(
         yield task
         return
     progress = progress_for(settings, sys.stderr, os.environ, quiet=quiet)
-    plan = plan_of(root, settings, progress)
+    plan = plan_of(Scope(root), settings, progress)
     shown = path.resolve().relative_to(root.resolve()).as_posix()
     here = [one for one in plan.targets if one.target.path == shown]
     named = [one for one in here if name in (None, one.target.qualname)]

@@ -6,11 +6,12 @@ Imports click, the standard library and nothing of the tool but its errors: see 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -33,6 +34,59 @@ class Verb(NamedTuple):
     place: str
     """Of its command: `module:attribute`."""
     short_help: str
+
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "What to look at": (
+        *("changed", "list_only", "include", "exclude", "path", "config_from", "wanted", "mode"),
+        *("level", "task", "shard", "solvers", "retrace"),
+    ),
+    "How to propose": ("rounds", "compile", "cuda_graph", "triton"),
+    "Model": ("model", "adapter", "no_model"),
+    "How to measure": (
+        *("device", "threads", "seed", "budget", "resume", "fresh", "threshold", "policy"),
+        *("precision", "weights", "timeout", "require_kernel", "dry_run"),
+    ),
+    "Where to run": ("python", "executor", "container_image", "address", "require_sandbox"),
+    "Output": (
+        *("stdout_format", "json_path", "html_path", "md_path", "sarif_path", "patch_folder"),
+        *("output", "html", "merges", "why", "apply_them", "quiet"),
+    ),
+    "CI": ("fail_on",),
+}
+"""Headings of a long list of options, and the parameters below each; others come last."""
+MOST_UNGROUPED = 10
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists its options under headings, where they are many."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options."""
+        rows = [
+            (param.name, row)
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and (row := param.get_help_record(ctx)) is not None
+        ]
+        if len(rows) <= MOST_UNGROUPED:
+            super().format_options(ctx, formatter)
+            return
+        placed = {name: heading for heading, names in GROUPS.items() for name in names}
+        for heading in (*GROUPS, "Other"):
+            listed = [row for name, row in rows if placed.get(name or "", "Other") == heading]
+            if listed:
+                with formatter.section(heading):
+                    formatter.write_dl(listed)
+
+
+def report_error(message: str) -> None:
+    """Write an error to stderr, as an annotation in GitHub Actions."""
+    if os.environ.get("GITHUB_ACTIONS"):
+        from cudal1_ci.render.workflow_log import workflow_command
+
+        click.echo(workflow_command("error", message), err=True)
+    else:
+        click.echo(f"{click.style('error', fg='red', bold=True)}: {message}", err=True)
 
 
 class Verbs(click.Group):
@@ -83,27 +137,39 @@ class Verbs(click.Group):
                 raise click.UsageError(f"{error.message} Did you mean `{near[0]}`?", ctx) from error
             raise
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with one_voice():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with one_voice():
+                return super().invoke(ctx)
         except CudaL1Error as error:
-            if os.environ.get("GITHUB_ACTIONS"):
-                from cudal1_ci.render.workflow_log import workflow_command
-
-                click.echo(workflow_command("error", str(error)), err=True)
-            else:
-                click.echo(f"{click.style('error', fg='red', bold=True)}: {error}", err=True)
+            report_error(str(error))
             sys.exit(error.exit_code)
         except BrokenPipeError:
             raise
         except OSError as error:
             if error.filename is None:  # a bug, whose place is worth more than a sentence
                 raise
-            click.echo(
-                f"{click.style('error', fg='red', bold=True)}: {error.filename}: {error.strerror}",
-                err=True,
-            )
+            report_error(f"{error.filename}: {error.strerror}")
             sys.exit(EXIT_UNSUPPORTED)
         except KeyboardInterrupt:
             click.echo("interrupted; finished evaluations are kept", err=True)
             sys.exit(EXIT_INTERRUPTED)
+
+
+@contextlib.contextmanager
+def one_voice() -> Iterator[None]:
+    """Report click's errors of usage as the tool reports its own."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        verb = error.ctx.command_path if error.ctx else "cudal1-ci"
+        message = error.format_message().rstrip(".")
+        link = " See" if message.endswith("?") else "; see"
+        report_error(f"{message[:1].lower()}{message[1:]}{link} `{verb} --help`")
+        sys.exit(error.exit_code)

@@ -33,7 +33,6 @@ def model_for(
         yield None
         return
     if not is_wanted or settings.model.model is None:
-        progress.notice("no model: rewrites of the playbook alone (--model)")
         yield None
         return
     refuse_a_key_for_a_url_in_a_file(settings, "model", settings.model)

@@ -12,6 +12,7 @@ import click
 from cudal1_ci.cli.device import require
 from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced, with_shared_gpu
 from cudal1_ci.cli.execution import settings_of
+from cudal1_ci.cli.group import GroupedCommand
 from cudal1_ci.cli.outputs import (
     apply_best,
     output_options,
@@ -26,10 +27,11 @@ from cudal1_ci.cli.scan_options import (
     context_without_memory,
     exit_code,
     plan_of,
-    refuse_no_folder,
+    refuse_uncallable,
     search_options,
     with_models,
 )
+from cudal1_ci.cli.scope import Scope, scope_of
 from cudal1_ci.config import Settings
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError
@@ -43,58 +45,64 @@ from cudal1_ci.render.published import published
 EPILOG = """\b
 Examples:
   cudal1-ci scan .                              everything, text to the terminal
+  cudal1-ci scan src/model.py:Attention         one target
   cudal1-ci scan --changed origin/main          what changed since the merge base
-  cudal1-ci scan --list --json -                discovery only, as JSON
+  cudal1-ci scan --list --json -                what there is, as JSON; runs nothing
   cudal1-ci scan . --html report.html --apply   and change the working tree
-  cudal1-ci scan . --budget 10m                 exit 6 when spent; run again to go on
+  cudal1-ci scan . --budget 10m                 exit 6 when spent; run again to continue
 """
 
 KEYS = {**SEARCH_KEYS, "budget": "budget"}
 """Flags that stand for a setting."""
 
 
-@click.command(epilog=EPILOG)
-@click.argument("path", default=".", type=click.Path(path_type=Path))
+@click.command(cls=GroupedCommand, epilog=EPILOG)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--changed", metavar="BASE", help="Only what changed since the merge base with BASE.")
-@click.option("--list", "list_only", is_flag=True, help="Discovery only: judge nothing.")
-@click.option("--dry-run", is_flag=True, help="Say what would be tried; judge nothing.")
-@click.option("--why", is_flag=True, help="Also say what was nearly proposed, and not tried.")
-@click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is resumable.")
-@click.option("--resume", is_flag=True, help="Go on with the last unfinished scan of PATH.")
+@click.option("--list", "list_only", is_flag=True, help="List targets and workloads; run nothing.")
+@click.option("--dry-run", is_flag=True, help="List what would be tried; measure nothing.")
+@click.option("--why", is_flag=True, help="Also list what was nearly proposed, and why it was not.")
+@click.option("--budget", help="Stop after 90s, 10m, 1h30m; a later run continues.")
+@click.option("--resume", is_flag=True, help="Resume the last unfinished scan of PATH.")
 @click.option("--apply", "apply_them", is_flag=True, help="Apply the best proposals to the tree.")
 @search_options
 @output_options
-def scan(path: Path, **flags: Any) -> None:
+def scan(paths: tuple[Path, ...], **flags: Any) -> None:
     """Find slow PyTorch code under PATH and prove a faster version.
+
+    PATH is a folder, a file or `file.py:Name` [default: the working directory].
 
     Exit code 0 when done, 6 when the budget was spent, 130 when interrupted: finished evaluations
     are kept and re-used by the next run.
     """
-    refuse_no_folder(path)
-    settings = settings_of(path, flags, KEYS)
+    scope = scope_of(paths or (Path(),))
+    if flags["list_only"] and flags["retrace"]:
+        raise ConfigError("--list runs nothing: leave --retrace out, or --list")
+    settings = settings_of(scope.root, flags, KEYS)
     judges = not (flags["list_only"] or flags["dry_run"])
     refuse_unwritable_outputs(flags)
     refuse_missing(settings, with_model=not flags["no_model"], judges=judges)
     here = with_shared_gpu(settings) if judges else unplaced(settings)
     progress = progress_for(here, sys.stderr, os.environ, quiet=flags["quiet"])
     if not judges:
-        foretell(path, here, progress, flags)
+        foretell(scope, here, progress, flags)
         return
-    with placed(here, path.resolve()) as place:
-        plan = planned(path, place.settings, progress, flags)
-        report = run(plan, place, progress, flags)
+    with placed(here, scope.root.resolve()) as place:
+        plan = planned(scope, place.settings, progress, flags)
+        report = run(scope, plan, place, progress, flags)
     shown = published(report, settings.report)
     write_report(shown, flags)
     if flags["apply_them"]:
-        apply_best(shown, path)
+        apply_best(shown, scope.root)
+    refuse_uncallable(report)
     sys.exit(exit_code(report, settings.fail_on))
 
 
-def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> None:
+def foretell(scope: Scope, settings: Settings, progress: Progress, flags: dict[str, Any]) -> None:
     """Write what exists, for any GPU, or what would be tried here; verify nothing."""
     if not flags["list_only"]:
         require(settings.device)
-    plan = planned(path, settings, progress, flags)
+    plan = planned(scope, settings, progress, flags)
     if flags["list_only"]:
         write_listing(plan, flags)
         return
@@ -103,22 +111,26 @@ def foretell(path: Path, settings: Settings, progress: Progress, flags: dict[str
             click.echo(line)
 
 
-def planned(path: Path, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Plan:
+def planned(scope: Scope, settings: Settings, progress: Progress, flags: dict[str, Any]) -> Plan:
     """Return what there is to verify."""
     return plan_of(
-        path,
+        scope,
         settings,
         progress,
-        change=working_tree_change(path, flags["changed"]) if flags["changed"] else None,
+        change=working_tree_change(scope.root, flags["changed"]) if flags["changed"] else None,
         retrace=flags["retrace"],
-        with_problems=not flags["list_only"],
+        only_reads=flags["list_only"],
     )
 
 
-def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) -> Report:
+def run(
+    scope: Scope, plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]
+) -> Report:
     """Verify the plan's problems with the archive of this checkout as memory."""
     settings = place.settings
     arguments = {"path": str(plan.root.resolve()), "changed": flags["changed"]}
+    if scope.places:
+        arguments["places"] = " ".join(map(str, scope.places))
     with context_of(plan, place, progress, may_reuse=not flags["fresh"]) as context:
         archive = context.archive
         unfinished = archive.unfinished_run(arguments)

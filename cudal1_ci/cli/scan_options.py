@@ -36,14 +36,16 @@ from cudal1_ci.cli.model import (
     refuse_a_model_that_disturbs,
     reviewer_of,
 )
-from cudal1_ci.cli.trace import traces_for
+from cudal1_ci.cli.scope import Scope
+from cudal1_ci.cli.trace import kept_traces, traces_for
 from cudal1_ci.config import Settings
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
-from cudal1_ci.discover.plan import Plan, survey
-from cudal1_ci.errors import DiscoveryError
+from cudal1_ci.discover.plan import Plan, refuse_unmatched, survey
+from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import folder_in_repository, head_sha, repository_name
 from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.ranking import ranking_of
 from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.pool import Pool
 from cudal1_ci.records import Change, Entry, Report
@@ -52,6 +54,8 @@ from cudal1_ci.render.progress import Progress
 from cudal1_ci.verification import Session
 from cudal1_ci.verification.protocol import Judge
 
+INVALID = "invalid_reference: calling the reference failed"
+"""How the reason begins where a call of the reference raised."""
 KEYS = {
     **TREE_KEYS,
     **DEVICE_KEYS,
@@ -93,7 +97,7 @@ OPTIONS = (
         metavar="FOLDER",
         help="LoRA adapter for the weights, or `none` [default: the bundled one that fits].",
     ),
-    click.option("--no-model", is_flag=True, help="Rewrites of the playbook alone."),
+    click.option("--no-model", is_flag=True, help="Use no model, even if one is configured."),
     click.option("--retrace", is_flag=True, help="Run the configured `trace` command first."),
     click.option(
         "--fail-on",
@@ -109,33 +113,32 @@ def search_options(command: Command) -> Command:
     return with_options(OPTIONS, command)
 
 
-def refuse_no_folder(path: Path) -> None:
-    """Refuse a path that is no folder.
-
-    Raises: DiscoveryError.
-    """
-    if not path.is_dir():
-        found = "a file" if path.exists() else "nothing"
-        raise DiscoveryError(f"{path}: expected a directory to scan, found {found}")
-
-
 def plan_of(
-    path: Path,
+    scope: Scope,
     settings: Settings,
     progress: Progress,
     *,
     change: Change | None = None,
     retrace: bool = False,
-    with_problems: bool = True,
+    only_reads: bool = False,
 ) -> Plan:
-    """Discover targets and workloads of a tree, or of what changed in it."""
+    """Discover targets and workloads of a tree, or of what changed in it. What `only_reads` runs
+    nothing, and needs no problems.
+
+    Raises:
+        ConfigError: A declared workload is of no target.
+        DiscoveryError: There is no such target.
+    """
+    path = scope.root
     # As the report names it: it goes to others, whom the folders of this machine tell nothing.
     file = settings.file.relative_to(path).as_posix() if settings.file else "the configuration"
     evidence = Evidence(
         declared=declarations(settings.workloads, file),
-        traces=traces_for(path, settings, progress, again=retrace),
+        traces=kept_traces(path, settings)
+        if only_reads
+        else traces_for(path, settings, progress, again=retrace),
     )
-    return survey(
+    plan = survey(
         path,
         settings.discover,
         evidence=evidence,
@@ -143,9 +146,22 @@ def plan_of(
         folder=folder_in_repository(path),
         head_sha=head_sha(path),
         change=change,
-        with_problems=with_problems,
+        with_problems=not only_reads,
         on_gpu=measures_on_gpu(settings.device),
+        is_wanted=scope.holds,
     )
+    if plan.discovery is not None:
+        scope.refuse_unknown(plan.discovery.targets)
+    # A change may have removed the target, and a flag may have left out its file.
+    if change is None and not chooses_files(settings):
+        refuse_unmatched(plan)
+    return plan
+
+
+def chooses_files(settings: Settings) -> bool:
+    """Return whether a flag says which files are read."""
+    chosen = ("discover.include", "discover.exclude")
+    return any(key in chosen and origin == "command line" for key, _, origin in settings.origins())
 
 
 @contextlib.contextmanager
@@ -191,6 +207,7 @@ def searching(
         progress=progress,
         config=settings.review,
         policy=settings.trial.policy,
+        ranking=ranking_of(archive),
         **more,
     )
 
@@ -237,6 +254,21 @@ def exit_code(report: Report, fail_on: str) -> int:
     if fail_on == "inconclusive" and "inconclusive" in statuses:
         return EXIT_INCONCLUSIVE
     return EXIT_DONE
+
+
+def refuse_uncallable(report: Report) -> None:
+    """Refuse declared workloads that their targets cannot be called with. The report is written
+    before. Raises: ConfigError, with the key of each."""
+    said = []
+    for entry in report.entries:
+        declared = [one.source for one in entry.workloads if one.provenance == "declared"]
+        if declared and entry.skipped and entry.skipped.startswith(INVALID):
+            where = ", ".join(dict.fromkeys(filter(None, declared)))
+            target = f"{entry.target.path}:{entry.target.qualname}"
+            why = entry.skipped.splitlines()[0].removeprefix(f"{INVALID}: ")
+            said.append(f"{where}: `{target}` cannot be called with it: {why}")
+    if said:
+        raise ConfigError("; ".join(said))
 
 
 def is_evident(entry: Entry) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 from cudal1_ci import __version__
 from cudal1_ci.cli.devices import Placed, placed, progress_for, with_shared_gpu
 from cudal1_ci.cli.execution import settings_of
+from cudal1_ci.cli.group import GroupedCommand
 from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
 from cudal1_ci.cli.preflight import refuse_missing
 from cudal1_ci.cli.scan_options import KEYS as SEARCH_KEYS
@@ -20,10 +21,10 @@ from cudal1_ci.cli.scan_options import (
     context_of,
     exit_code,
     plan_of,
-    refuse_no_folder,
     search_options,
     with_models,
 )
+from cudal1_ci.cli.scope import scope_of
 from cudal1_ci.config import Settings
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
@@ -35,11 +36,11 @@ from cudal1_ci.render.published import published
 
 EPILOG = """\b
 Examples:
-  cudal1-ci sweep . --budget 4h --json report.json   exit 6 when spent; the next one goes on
+  cudal1-ci sweep . --budget 4h --json report.json   exit 6 when spent; the next one continues
   cudal1-ci publish --sweep report.json              the rolling issue (docs/sweep.md)
 
-Targets that no sweep was done with come first, then those whose code, device or software changed,
-then those that were inconclusive. What is known and unchanged is told from the archive.
+Targets that no sweep has finished come first, then those whose code, device or software changed,
+then those that were inconclusive. Known, unchanged results are read from the archive.
 """
 
 KEYS = {**SEARCH_KEYS, "budget": "sweep.budget"}
@@ -47,10 +48,13 @@ KEYS = {**SEARCH_KEYS, "budget": "sweep.budget"}
 
 
 @click.command(
-    "sweep", epilog=EPILOG, short_help="Scan within a budget, going on where the last sweep ended."
+    "sweep",
+    cls=GroupedCommand,
+    epilog=EPILOG,
+    short_help="Scan within a budget, continuing where the last sweep ended.",
 )
 @click.argument("path", default=".", type=click.Path(path_type=Path))
-@click.option("--budget", help="Stop after 90m, 4h; the next sweep goes on [default: 4h].")
+@click.option("--budget", help="Stop after 90m, 4h; the next sweep continues [default: 4h].")
 @search_options
 @output_options
 def sweep_verb(path: Path, **flags: Any) -> None:
@@ -59,14 +63,14 @@ def sweep_verb(path: Path, **flags: Any) -> None:
     Exit code 0 when every target is known, 6 when the budget was spent before, 130 when
     interrupted: what was finished is kept.
     """
-    refuse_no_folder(path)
-    settings = settings_of(path, flags, KEYS)
+    scope = scope_of([path])
+    settings = settings_of(scope.root, flags, KEYS)
     refuse_unwritable_outputs(flags)
     refuse_missing(settings, with_model=not flags["no_model"])
     settings = with_shared_gpu(settings)
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
-    with placed(settings, path.resolve()) as place:
-        plan = plan_of(path, place.settings, progress, retrace=flags["retrace"])
+    with placed(settings, scope.root.resolve()) as place:
+        plan = plan_of(scope, place.settings, progress, retrace=flags["retrace"])
         report = run(plan, place, progress, flags)
     write_report(published(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))

@@ -15,6 +15,7 @@ from cudal1_ci.discover import discover
 from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.traces import Traces, read_traces
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.processes.interpreter import find_interpreter
 from cudal1_ci.processes.tracing import run_trace
 from cudal1_ci.records.archive import make_folder
 from cudal1_ci.render.progress import Progress, progress_on
@@ -102,9 +103,8 @@ def record(
     progress.notice(f"tracing `{shlex.join(command)}` in {path}")
     fresh = folder.with_name(NEW)
     try:
-        code = run_trace(
-            command, path, fresh, functions, timeout_s, settings.python or sys.executable
-        )
+        python = settings.python or find_interpreter(path, os.environ).python
+        code = run_trace(command, path, fresh, functions, timeout_s, python)
         found, before = read_traces(fresh), read_traces(folder)
         if code and found.calls:
             progress.notice(f"the command ended with exit code {code}; what it called is used")
@@ -131,4 +131,9 @@ def traces_for(path: Path, settings: Settings, progress: Progress, *, again: boo
         return record(path, settings, shlex.split(settings.trace), TIMEOUT_S, progress)
     if again:
         raise ConfigError("--retrace: there is no `trace` command in the configuration to run")
-    return read_traces(folder)
+    return kept_traces(path, settings)
+
+
+def kept_traces(path: Path, settings: Settings) -> Traces:
+    """Return the traces that were recorded before; run nothing."""
+    return read_traces(path / settings.state_dir / "traces")

@@ -1,51 +1,68 @@
-"""`cudal1-ci verify`: one Trial of KernelBench-form files, answered as docs/report.md says."""
+"""`cudal1-ci verify`: one Trial of files or of `file.py:Name`, answered as docs/report.md says."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cudal1_ci.cli.device import require
+from cudal1_ci.cli.device import measures_on_gpu, require
 from cudal1_ci.cli.execution import (
+    ONE_DEVICE_OPTION,
+    PYTHON_HELP,
+    SANDBOX_OPTION,
     TEXT_KEYS,
     executor_of,
     executor_options,
-    one_device,
     precision_option,
     refuse_several,
     settings_of,
 )
-from cudal1_ci.cli.group import EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, EXIT_UNSUPPORTED
+from cudal1_ci.cli.group import (
+    EXIT_DONE,
+    EXIT_INCONCLUSIVE,
+    EXIT_NO,
+    EXIT_UNSUPPORTED,
+    GroupedCommand,
+)
 from cudal1_ci.cli.outputs import refuse_unwritable, write_lines
-from cudal1_ci.records import Evaluation
+from cudal1_ci.cli.scope import file_and_name, root_of
+from cudal1_ci.cli.trace import kept_traces
+from cudal1_ci.config import Settings
+from cudal1_ci.discover import discover
+from cudal1_ci.discover.declared import declarations
+from cudal1_ci.discover.ladder import Evidence
+from cudal1_ci.discover.plan import planned
+from cudal1_ci.errors import ConfigError, DiscoveryError
+from cudal1_ci.records import Candidate, Evaluation, Problem, TextProgram
 from cudal1_ci.render.published import verdict_of
 from cudal1_ci.render.text import print_verification
 from cudal1_ci.verification import Session, cuda_l1
+from cudal1_ci.verification.pairs import named_candidate, named_target
 from cudal1_ci.verification.verify import candidate_of, text_problem, with_own_names
 
 EPILOG = """\b
 Examples:
   cudal1-ci verify model.py faster.py
   cudal1-ci verify model.py a.py b.py c.py --json -      one object a line
-REFERENCE defines `Model`, `get_inputs()` and, if Model takes arguments, `get_init_inputs()`;
-each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and state_dict keys.
+  cudal1-ci verify model.py:Attention faster.py:Attention
+
+Without names REFERENCE defines `Model`, `get_inputs()` and, if Model takes arguments,
+`get_init_inputs()`; each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and
+state_dict keys. With names the workloads are declared or traced ones of REFERENCE.
 """
 
 
 @click.command(
-    epilog=EPILOG, short_help="Judge whether CANDIDATE is the same as REFERENCE, and faster."
+    cls=GroupedCommand,
+    epilog=EPILOG,
+    short_help="Verify that CANDIDATE computes the same as REFERENCE, and faster.",
 )
-@click.argument("reference", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument(
-    "candidates",
-    metavar="CANDIDATE...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-)
+@click.argument("reference")
+@click.argument("candidates", metavar="CANDIDATE...", nargs=-1, required=True)
 @click.option(
     "--json",
     "json_path",
@@ -54,22 +71,16 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     help="Write the verdict as JSON.",
 )
 @click.option("--mode", type=click.Choice(["infer", "train"]), default="infer", show_default=True)
-@click.option("--seed", type=int, help="Seed of the judge's inputs [default: 0].")
-@click.option(
-    "--device",
-    callback=one_device,
-    help="cpu, cuda, cuda:N, auto (a GPU where there is one) [default: auto].",
-)
-@click.option(
-    "--require-sandbox", is_flag=True, default=None, help="Refuse to run where it is incomplete."
-)
+@click.option("--seed", type=int, help="Seed of the inputs [default: 0].")
+@ONE_DEVICE_OPTION
+@SANDBOX_OPTION
 @click.option(
     "--require-kernel",
     is_flag=True,
     help="A candidate must do its work in Triton or CUDA kernels of its own (GPU only).",
 )
 @executor_options
-@click.option("--python", help="Interpreter that has torch [default: this one].")
+@click.option("--python", help=PYTHON_HELP)
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads of torch [default: 1].")
 @click.option(
     "--policy",
@@ -89,18 +100,21 @@ each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and sta
     "--timeout", help="How long the calls of one request may take: 90s, 2m [default: 60s]."
 )
 def verify(
-    reference: Path, candidates: tuple[Path, ...], json_path: str | None, mode: str, **flags: Any
+    reference: str, candidates: tuple[str, ...], json_path: str | None, mode: str, **flags: Any
 ) -> None:
     """Verify whether CANDIDATE computes the same as REFERENCE, and how much faster it is.
 
     Exit code 0 for passed, 3 for inconclusive, 1 for every other verdict, 4 when the verifier
     itself could not run; of several candidates the worst counts.
     """
-    settings = settings_of(Path.cwd(), flags, KEYS)
+    paths = [file_and_name(text) for text in (reference, *candidates)]
+    is_named = any(name for _, name in paths)
+    root = root_of([path for path, _ in paths]) if is_named else Path()
+    settings = settings_of(root, flags, KEYS)
     refuse_unwritable(json_path)
     refuse_several(settings)
     require(settings.device)
-    problem = text_problem(reference, mode)
+    problem, read = trial_of(paths, root, settings, mode)
     judged: dict[int, Evaluation] = {}
     best: float | None = None
     with Session(
@@ -109,9 +123,8 @@ def verify(
         require_sandbox=settings.require_sandbox,
         require_kernel=flags["require_kernel"],
         builds=settings.builds,
-        executor=executor_of(settings),
+        executor=executor_of(settings, root.resolve()),
     ) as session:
-        read = [candidate_of(problem, path) for path in candidates]
         # A single one is built as fast by the verifier.
         if len(read) > 1 and session.check(problem).status == "passed":
             session.build_ahead(problem, read)
@@ -125,13 +138,51 @@ def verify(
             else:
                 evaluation = session.evaluate(problem, candidate)
             evaluation = session.examine_contract(problem, evaluation)
-            judged[number] = verdict_of(with_own_names(evaluation, reference, candidates[number]))
+            if isinstance(evaluation.candidate.program, TextProgram):
+                evaluation = with_own_names(evaluation, paths[0][0], paths[number + 1][0])
+            judged[number] = verdict_of(evaluation)
             if json_path is None:
                 print_verification(judged[number], title=str(candidates[number]))
     documents = [judged[number] for number in sorted(judged)]
     if json_path is not None:
         write_lines(json_path, documents)
     sys.exit(max((exit_code(d.status) for d in documents), key=SEVERITY.index))
+
+
+def trial_of(
+    paths: Sequence[tuple[Path, str | None]], root: Path, settings: Settings, mode: str
+) -> tuple[Problem, list[Candidate]]:
+    """Return the problem of the first of these, and the others as its candidates.
+
+    Raises:
+        ConfigError: Some have a name and some do not, or one does not state what it must.
+        DiscoveryError: Nothing says how the reference is called.
+    """
+    names = [name for _, name in paths]
+    if not any(names):
+        problem = text_problem(paths[0][0], mode)
+        return problem, [candidate_of(problem, path) for path, _ in paths[1:]]
+    if not all(names):
+        bare = next(path for path, name in paths if name is None)
+        raise ConfigError(f"{bare}: expected `{bare}:Name`, as for the others")
+    places = [(path.resolve().relative_to(root.resolve()).as_posix(), name) for path, name in paths]
+    (path, name), *others = places
+    target = named_target(root, path, str(name))
+    file = settings.file.relative_to(root).as_posix() if settings.file else "the configuration"
+    evidence = Evidence(
+        declared=declarations(settings.workloads, file), traces=kept_traces(root, settings)
+    )
+    discovery = discover(root, settings.discover)
+    on_gpu = measures_on_gpu(settings.device)
+    posed = planned(root, target, discovery, evidence, on_gpu)
+    if posed.problem is None:
+        hint = f"; {posed.hint}" if posed.hint else ""
+        raise DiscoveryError(f"{path}:{name}: {posed.reason}{hint}")
+    problem = posed.problem
+    return problem, [
+        named_candidate(problem, root, other, str(qualname), discovery)
+        for other, qualname in others
+    ]
 
 
 KEYS = {

@@ -23,6 +23,7 @@ from cudal1_ci.render.templates import templates_folder
 
 ALWAYS = "cudal1-ci.yml"
 ALSO = {
+    "code-scanning": ("cudal1-ci-code-scanning.yml",),
     "commands": ("cudal1-ci-commands.yml", "cudal1-ci-on-request.yml"),
     "forks": ("cudal1-ci-forks.yml",),
     "merge-queue": ("cudal1-ci-merge-queue.yml",),

@@ -247,7 +247,9 @@ def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
         refuse(one, Comparison(verdict="skipped", reason=reason), bench)
         return
     except WorkerError as error:
-        refuse(one, Comparison(verdict="inconclusive", reason=f"the judge failed: {error}"), bench)
+        refuse(
+            one, Comparison(verdict="inconclusive", reason=f"the verifier failed: {error}"), bench
+        )
         return
     if found.verdict.status != "passed":
         refuse(one, refusal(found), bench)
@@ -316,7 +318,7 @@ def examine_contract(one: Looks, bench: Bench, verifier: Judge) -> None:
         not_examined(one, NO_BUDGET)
         return
     except WorkerError as error:
-        not_examined(one, f"the judge failed: {error}")
+        not_examined(one, f"the verifier failed: {error}")
         return
     one.contract, one.contract_s = found.contract, found.contract_s
     if found.contract is not None:

@@ -59,7 +59,7 @@ class Settings(Record, frozen=True, kw_only=True):
     trace: str | None = None
     """Command whose calls of the project's code become workloads: `pytest -q`."""
     python: str | None = None
-    """Interpreter of the project that is verified; None is the one that runs the tool."""
+    """Interpreter of the project; None is found: an activated environment, or the project's own."""
     device: DeviceName = "auto"
     verifiers_per_gpu: int = 3
     """How many verifiers share a GPU in `scan`, `sweep` and `bench` where `device` is `auto` or

@@ -6,7 +6,7 @@ otherwise with the reason and its fix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from cudal1_ci.discover.declared import unmatched
 from cudal1_ci.discover.kernel_problems import kernel_problem, obstacle
 from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
 from cudal1_ci.discover.launchers import Reach, reach_of
+from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Change, Notice, Problem, Target, Workload
 
 
@@ -45,6 +46,8 @@ class Plan:
     removed: tuple[Target, ...] = ()
     """By the change, where they were."""
     notices: tuple[Notice, ...] = ()
+    unmatched: tuple[Notice, ...] = ()
+    """Of the notices, those of declared workloads that are of no target."""
     discovery: Discovery | None = None
     """The discovery that the plan was made from."""
 
@@ -60,11 +63,12 @@ def survey(
     change: Change | None = None,
     with_problems: bool = True,
     on_gpu: bool = False,
+    is_wanted: Callable[[Target], bool] = lambda _: True,
 ) -> Plan:
     """Plan everything in a tree, or all that a change touches, that could be made faster.
 
     A listing needs no problems, and their hashes over all imports take time. `on_gpu` says whether
-    calls with CUDA tensors can be measured.
+    calls with CUDA tensors can be measured. `is_wanted` chooses among the targets.
 
     Raises:
         DiscoveryError: `root` cannot be read.
@@ -76,14 +80,17 @@ def survey(
     if change is not None:
         selection = select_changed(discovery, change)
         targets, removed = selection.targets, selection.removed
-    kernels = [target for target in targets if target.is_kernel and target.launchers]
+    targets = [target for target in targets if is_wanted(target)]
+    is_idle = bool(unmatched(evidence.declared, discovery.targets))
+    of_interest = discovery.targets if is_idle else targets
+    kernels = [target for target in of_interest if target.is_kernel and target.launchers]
     # Searching all that leads to a kernel takes time, and is useless without a GPU. But it also
     # finds functions that are no targets, for which a workload may be declared.
-    is_asked = on_gpu or unmatched(evidence.declared, discovery.targets)
-    reaches = reach_of(discovery, kernels) if is_asked else {}
+    reaches = reach_of(discovery, kernels) if on_gpu or is_idle else {}
     launchers = [one for reach in reaches.values() for one in reach.launchers]
     notices = [*discovery.notices, *evidence.notices]
-    notices += unmatched(evidence.declared, [*discovery.targets, *launchers])
+    idle = unmatched(evidence.declared, [*discovery.targets, *launchers])
+    notices += idle
     notices += removal_notices(removed)
     return Plan(
         root=root,
@@ -99,8 +106,15 @@ def survey(
         ),
         removed=tuple(removed),
         notices=tuple(notices),
+        unmatched=tuple(idle),
         discovery=discovery,
     )
+
+
+def refuse_unmatched(plan: Plan) -> None:
+    """Refuse declared workloads that are of no target. Raises: ConfigError, with the key."""
+    if plan.unmatched:
+        raise ConfigError("; ".join(f"{one.path}: {one.message}" for one in plan.unmatched))
 
 
 def removal_notices(removed: Sequence[Target]) -> list[Notice]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cudal1_ci.optimize.llm_loop import Optimizer
+from cudal1_ci.optimize.ranking import CONFIRMATION, Ranking, Situation, shipped
 from cudal1_ci.pool import Pool
 from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.hack_review.review import Reviewer
@@ -18,6 +20,10 @@ from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.protocol import Judge
+
+LEAST_EXAMINED_S = 20.0
+FASTEST, SLOWEST = 0.01, 10.0
+"""Bounds of how much slower candidates are believed to be verified here than foreseen."""
 
 
 class ReviewConfig(Record, frozen=True, kw_only=True):
@@ -33,6 +39,40 @@ class ReviewConfig(Record, frozen=True, kw_only=True):
     they save less. Those of a whole module are, which may save time of what it calls."""
     budget_s: float | None = None
     """Wall-clock seconds for the whole run; None is until done."""
+
+
+@dataclass
+class Pace:
+    """What the targets of a run know of each other's time."""
+
+    num_open: int = 1
+    """Targets that are not done."""
+    unconfirmed: dict[Target, float] = field(default_factory=dict)
+    """Share of its time that a screened candidate saves, by target, until it is confirmed."""
+    spent_s: float = 0.0
+    foreseen_s: float = 0.0
+
+    confirming_s: list[float] = field(default_factory=list)
+    """What confirmations took."""
+
+    def add(self, spent_s: float, foreseen_s: float) -> None:
+        """Learn how fast candidates are verified here."""
+        self.spent_s += spent_s
+        self.foreseen_s += foreseen_s
+
+    def confirmation_s(self, foreseen_s: float) -> float:
+        """Return the seconds that a confirmation is likely to take, which counts as one more."""
+        return (foreseen_s + sum(self.confirming_s)) / (1 + len(self.confirming_s))
+
+    def scaled(self, foreseen_s: float) -> float:
+        """Return the seconds that something is likely to take here."""
+        return foreseen_s * self.ratio
+
+    @property
+    def ratio(self) -> float:
+        """Return how much slower candidates are verified here than foreseen."""
+        ratio = self.spent_s / self.foreseen_s if self.foreseen_s else 1.0
+        return max(FASTEST, min(ratio, SLOWEST))
 
 
 @dataclass
@@ -62,27 +102,51 @@ class RunContext:
     made: dict[tuple[Target, str], Evaluation] = field(default_factory=dict)
     """What this run measured of a target, by the candidate's id. A slot may be lost, and a target
     may be taken up again, also where earlier runs are not to be used."""
-    turn_ends_s: float | None = None
-    """Until when, by the monotonic clock, the current target may begin another candidate while
-    others wait; None where none does."""
     fallen: dict[Target, str] = field(default_factory=dict)
     """Targets during which the verifier died, with the reason."""
     failures: dict[tuple[Target, str], str] = field(default_factory=dict)
     """Strategies that failed on a target, by the strategy's name, with the reason."""
-    was_deferred: bool = False
-    """Whether a candidate of the current target was left for later."""
+    ranking: Ranking = field(default_factory=lambda: Ranking(shipped()))
+    """What is expected of candidates."""
+    pace: Pace = field(default_factory=Pace)
 
     def is_over(self) -> bool:
         """Return whether the run ends. Asked before each thing that is tried, so that what was not
         tried is known to be missing."""
-        return not self.has_time(0.0)
-
-    def has_time(self, needed_s: float) -> bool:
-        """Return whether so much is left of the budget; where it is not, something is missing."""
-        budget_s = self.config.budget_s
-        if budget_s is not None and time.monotonic() - self.started_s + needed_s > budget_s:
+        if self.left_s() < 0:
             self.ending.was_cut = True
-        return not self.ending.is_early
+        return self.ending.is_early
+
+    def left_s(self) -> float:
+        """Return how much is left of the budget."""
+        budget_s = self.config.budget_s
+        return math.inf if budget_s is None else self.started_s + budget_s - time.monotonic()
+
+    @property
+    def num_slots(self) -> int:
+        """Return how many verifiers there are."""
+        return self.pool.backend.num_slots if self.pool else 1
+
+    def reserved_s(self) -> float:
+        """Return what the confirmations of what was found need of the budget."""
+        if not self.pace.unconfirmed:
+            return 0.0
+        foreseen_s = self.ranking.forecast(
+            CONFIRMATION, Situation(self.session.device().kind)
+        ).seconds
+        return self.pace.confirmation_s(foreseen_s) * len(self.pace.unconfirmed) / self.num_slots
+
+    def most_s(self, foreseen_s: float) -> float | None:
+        """Return the seconds that the examination of a candidate may take: what is left for its
+        target, or half as much again as is foreseen, and no more than a quarter of what is left.
+        None without a budget."""
+        left_s = self.left_s()
+        if math.isinf(left_s):
+            return None
+        share_s = left_s * self.num_slots / max(1, self.pace.num_open)
+        return max(
+            LEAST_EXAMINED_S, min(max(share_s, 1.5 * self.pace.scaled(foreseen_s)), left_s / 4)
+        )
 
     def with_judge(self, judge: Judge) -> RunContext:
         """Return the same for one of several verifiers, in a thread of its own."""

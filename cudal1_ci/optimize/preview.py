@@ -27,7 +27,7 @@ def preview(plan: Plan, context: RunContext) -> Iterator[str]:
         context.progress.target_started(one.target)
         calls = ", ".join(f"{w.name} ({how(w)})" for w in one.problem.workloads)
         said, *more = foretold(one, one.problem, context)
-        yield f"judge {name} on {calls}: {said}"
+        yield f"try   {name} on {calls}: {said}"
         yield from (f"      {line}" for line in more)
         context.progress.target_ended(one.target)
 
@@ -42,7 +42,7 @@ def foretold(planned: Planned, problem: Problem, context: RunContext) -> list[st
         return [f"the verifier failed: {error}"]
     except GaveUp:
         return ["the device is in use"]
-    tried = [] if floor else [one.proposer for one in first]
+    tried = [] if floor else [one.proposer for one in search.in_order(first)]
     nothing = "a model, where one is given" if planned.target.is_kernel else "no rewrite matches"
     later = f"; {LATER}" if len(tried) > 1 else ""
     lines = [floor or (", ".join(tried) or nothing) + later]

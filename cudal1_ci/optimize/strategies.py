@@ -9,6 +9,7 @@ import msgspec
 from cudal1_ci.propose import Noticed, NoticingStrategy, RecordingStrategy, Strategy
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.launch_config.strategy import RecordedLaunches
 from cudal1_ci.propose.recorded.strategy import RecordedRewrites, covered_by
 from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.propose.wrappers.region_strategy import CompiledRegions
@@ -25,6 +26,7 @@ def default_strategies(
     return (
         RecordedRewrites(config, min_share=min_share, kind=kind),
         Playbook(config, min_share=min_share, kind=kind),
+        *([RecordedLaunches(config, min_share=min_share)] if kind == "cuda" else []),
         CompiledRegions(config, kind=kind),
         Wrappers(config, kind=kind),
     )

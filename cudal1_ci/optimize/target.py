@@ -11,10 +11,11 @@ places that catch (the other is the command line).
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -30,15 +31,30 @@ from cudal1_ci.optimize.llm_loop import (
     known_profile,
     optimize,
 )
+from cudal1_ci.optimize.pointless import why_pointless
+from cudal1_ci.optimize.ranking import (
+    CONFIRMATION,
+    SEEN,
+    UNKNOWN,
+    Count,
+    Forecast,
+    Situation,
+    base_of,
+    cells_of,
+    is_source_edit,
+    log_of,
+    says_something,
+    strategy_of,
+)
 from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.propose import Noticed, RebasedStrategy, RecordingStrategy, Strategy
+from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
-from cudal1_ci.propose.wrappers.strategy import may_take_minutes
 from cudal1_ci.records import (
     Candidate,
     ContractCheck,
@@ -79,7 +95,11 @@ FLOOR = AT_THE_FLOOR + ": {total} of {bound}"
 NOT_RECORDED = "no call was recorded: {reason}"
 COVERED = "the same is proposed as `{proposer}`"
 OVER_THE_LIMIT = "more than {most} candidates in a round (`review.num-candidates`)"
-OUT_OF_TURN = "other targets had their share of the budget"
+AT_THE_BOUND = "what was found takes about the least time that any form of the call can take"
+NEAR_THE_BOUND = 1.05
+SAVED_BY_A_NEW_RULE = 0.15
+KNOWN_S = 0.01
+"""Seconds that an evaluation takes that is known."""
 NO_ROUND = "no round was left for it"
 MOST_LEFT_OUT = 20
 """Candidates beyond the limit of a round that are listed."""
@@ -92,18 +112,49 @@ MODEL = "contrastive"
 
 def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: RunContext) -> Entry:
     """Try what the strategies propose for one target. Where nothing is proposed, nothing is run."""
-    target, problem = planned.target, planned.problem
-    if problem is None:
+    if planned.problem is None:
         return untried(planned, "")
-    context.progress.target_started(target)
-    context.forget(target)  # a try whose slot was lost may have failed as well
-    search = TargetSearch(target, problem, strategies, context)
-    with patient_until(context.is_over):
-        reason, hint = reason_for_no_result(planned, search)
-    if reason is None:
+    search = TargetSearch(planned.target, planned.problem, strategies, context)
+    while advance(search):
+        pass
+    context.ending.was_cut |= search.was_cut
+    return entry_of(search, planned)
+
+
+def advance(search: TargetSearch) -> bool:
+    """Do what is worth most on a target; return whether anything may be left to do."""
+    context = search.context
+    try:
+        with patient_until(context.is_over):
+            return search.advance()
+    except KeyboardInterrupt:
+        context.ending.was_interrupted = True
+        search.reason = INTERRUPTED
+    except GaveUp:
+        search.reason = INTERRUPTED if context.ending.was_interrupted else SPENT
+        search.was_cut = not context.ending.was_interrupted
+    except WorkerError as error:
+        search.reason = f"the verifier failed: {error}"
+        if search.evaluations:
+            context.fallen[search.target] = search.reason
+            message = FELL.format(reason=search.reason)
+            context.progress.notice(f"{search.target.qualname}: {message}")
+    except (CudaL1Error, SlotLost):
+        raise
+    except Exception as error:  # noqa: BLE001 (a bug that one target meets costs that target only)
+        search.reason = bug(error)
+        search.evaluations.clear()
+    context.pace.unconfirmed.pop(search.target, None)
+    return False
+
+
+def entry_of(search: TargetSearch, planned: Planned) -> Entry:
+    """Return what came of a target, or why nothing did."""
+    reason = search.reason
+    if search.evaluations or reason is None:
         return search.entry()
-    context.progress.target_skipped(target, reason)
-    entry = untried(replace(planned, hint=hint), reason)
+    search.context.progress.target_skipped(search.target, reason)
+    entry = untried(replace(planned, hint=search.hint or planned.hint), reason)
     return msgspec.structs.replace(
         entry,
         understanding=search.understanding,
@@ -113,34 +164,25 @@ def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: R
     )
 
 
-def reason_for_no_result(planned: Planned, search: TargetSearch) -> tuple[str | None, str | None]:
-    """Search, and return why nothing was verified, with what would help; None where something
-    was."""
-    context, hint = search.context, planned.hint
-    try:
-        reason, hint = search.run(hint)
-    except KeyboardInterrupt:
-        context.ending.was_interrupted = True
-        reason = INTERRUPTED
-    except GaveUp:
-        reason = INTERRUPTED if context.ending.was_interrupted else SPENT
-    except WorkerError as error:
-        reason = f"the verifier failed: {error}"
-        if search.evaluations:
-            context.fallen[search.target] = reason
-            context.progress.notice(f"{search.target.qualname}: {FELL.format(reason=reason)}")
-    except (CudaL1Error, SlotLost):
-        raise
-    except Exception as error:  # noqa: BLE001 (a bug that one target meets costs that target only)
-        reason = bug(error)
-        search.evaluations.clear()
-    return (None if search.evaluations else reason), hint
-
-
 def bug(error: Exception) -> str:
     """Return what to say of an error that nothing foresaw."""
     tail = "".join(traceback.format_exception(error)[-3:])
     return f"this is a bug of cudal1-ci, please report it:\n{tail}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """What may be done next on a target."""
+
+    candidate: Candidate | None
+    """To be verified; None is the confirmation of what was found."""
+    saving: float
+    """Share of the target's time that it is expected to save."""
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.saving / self.seconds
 
 
 class TargetSearch:
@@ -161,8 +203,17 @@ class TargetSearch:
         self.reused: list[str] = []
         self.work: Optimization | None = None
         """What a model was asked."""
-        self.longest_s = 0.0
-        """What a candidate has taken that was measured: the next one may take as long."""
+        self.pending: list[Candidate] = []
+        """What is proposed, and has not had its turn."""
+        self.num_rounds = 0
+        self.known_ids: set[str] = set()
+        """Pending candidates that were evaluated before."""
+        self.reason: str | None = None
+        """Why nothing more was tried, where that is not the end of what there is."""
+        self.hint: str | None = None
+        self.asks_model = False
+        self.was_cut = False
+        """Whether time was missing for what is pending."""
         reviewer = context.reviewer
         self.review = Review(reviewer, problem, context.is_over) if reviewer else None
         self.seen: set[str] = set()
@@ -187,59 +238,180 @@ class TargetSearch:
         self.understand()
         return first, self.floor()
 
-    def run(self, hint: str | None) -> tuple[str | None, str | None]:
-        """Verify the reference, then rounds of proposals, then a model's. Returns why nothing was
-        tried, with what would help."""
+    def advance(self) -> bool:
+        """Do what is worth most, once; return whether anything may be left to do."""
+        if not self.num_rounds:
+            return self.begin()
+        step = self.next_step()
+        if step is None:
+            return self.finish()
+        if step.candidate is None:
+            self.confirm_best()
+        else:
+            candidate = self.ready(step.candidate)
+            if self.context.is_over():  # it was waited for
+                self.pending.append(candidate)
+                return True
+            self.evaluate(candidate)
+            if not self.pending and self.num_rounds < self.context.config.num_rounds:
+                self.num_rounds += 1
+                self.take_up(self.next_candidates())
+        return True
+
+    def begin(self) -> bool:
+        """Look at the call, and verify the reference. Returns whether there is something to try,
+        and keeps why there is not, with what would help."""
         problem, context = self.problem, self.context
-        first, floor = self.look()
-        if floor is not None:
-            return floor, None
+        context.progress.target_started(self.target)
+        context.forget(self.target)  # a try whose slot was lost may have failed as well
+        self.num_rounds = 1
+        first, self.reason = self.look()
+        if self.reason is not None:
+            return False
         is_negligible = speedups.is_negligible(problem, context.config.min_share)
-        optimizer = None if is_negligible else context.optimizer
-        if not first and optimizer is None:
+        self.asks_model = context.optimizer is not None and not is_negligible
+        if not first and not self.asks_model:
             failed = context.failed(self.target)
+            self.reason = NOTHING_PROPOSED
             if failed:
-                return next(iter(failed.values())), hint
-            if is_negligible:
-                return negligible(problem, context.config.min_share), NEGLIGIBLE_HINT
-            if self.target.is_kernel:
-                return NO_KERNEL_PROPOSED, KERNEL_HINT
-            return NOTHING_PROPOSED, hint
-        failure = reference_failure(problem, context)
-        if failure is not None:
-            return failure, hint
-        self.rounds(first)
-        if optimizer is not None:
+                self.reason = next(iter(failed.values()))
+            elif is_negligible:
+                self.reason = negligible(problem, context.config.min_share)
+                self.hint = NEGLIGIBLE_HINT
+            elif self.target.is_kernel:
+                self.reason, self.hint = NO_KERNEL_PROPOSED, KERNEL_HINT
+            return False
+        self.reason = reference_failure(problem, context)
+        if self.reason is None:
+            self.take_up(first)
+        return self.reason is None
+
+    def finish(self) -> bool:
+        """Ask a model, where there is one, and confirm the best. Nothing is left then."""
+        self.was_cut = bool(self.pending) and not self.is_at_the_bound()
+        optimizer = self.context.optimizer
+        if self.asks_model and optimizer is not None:
             self.ask_the_model(optimizer)
         self.confirm_best()
-        return None, hint
+        return False
 
-    def rounds(self, candidates: list[Candidate]) -> None:
-        """Verify candidates, and what is proposed in the light of them."""
+    def take_up(self, candidates: Sequence[Candidate]) -> None:
+        """Have candidates wait for their turn, while what they compile is built."""
         context = self.context
-        for number in range(context.config.num_rounds):
-            if number:
-                candidates = self.next_candidates()
-            if not candidates or not self.verify(candidates):
-                return
-
-    def verify(self, candidates: Sequence[Candidate]) -> bool:
-        """Verify candidates in turn; return whether there was time for all of them."""
-        context = self.context
-        fresh = [
-            one
+        own = {
+            one.id
             for one in candidates
-            if (self.target, one.id) not in context.made
-            and context.remembered(self.problem, one) is None
+            if (self.target, one.id) in context.made
+            or context.remembered(self.problem, one) is not None
+        }
+        self.known_ids |= own
+        self.pending += candidates
+        context.session.build_ahead(self.problem, [one for one in candidates if one.id not in own])
+
+    def ready(self, candidate: Candidate) -> Candidate:
+        """Take a candidate from those that wait: this one, or others while it is built."""
+        others = [one for one in self.pending if one is not candidate]
+        chosen = next(
+            iter(self.context.session.in_turn([candidate, *others], self.context.is_over))
+        )
+        self.pending.remove(chosen)
+        return chosen
+
+    def next_step(self) -> Step | None:
+        """Return what saves most for each second; None where nothing is left, or no time. A first
+        edit of the source is tried before compilations; of equals the first one is."""
+        context, best = self.context, self.best_log()
+        found_already = context.pace.unconfirmed.get(self.target, 0.0)
+        if not self.pending and not found_already:
+            return None
+        if context.is_over() or self.is_at_the_bound():
+            return None
+        steps = [
+            self.step(one, is_confirmed=not found_already)
+            for one in self.first_of(self.pending)
+            if one.id in self.known_ids or self.has_time_for(self.forecast(one).seconds)
         ]
-        context.session.build_ahead(self.problem, fresh)
-        for candidate in context.session.in_turn(candidates, context.is_over):
-            if not self.has_time_for(candidate):
-                return False
-            if context.config.budget_s is not None and may_take_minutes(candidate):
-                self.confirm_first()
+        if context.config.budget_s is not None and found_already:
+            # What may be beaten soon need not be confirmed.
+            stays = math.prod(1 - self.forecast(one).beats(best) for one in self.pending)
+            steps.append(Step(None, found_already * stays, self.confirmation_s()))
+        return max(steps, key=lambda step: step.rate, default=None)
+
+    def first_of(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return what may be tried first: edits of the source, where nothing was tried yet."""
+        if self.evaluations:
+            return candidates
+        sources = [one for one in candidates if is_source_edit(one) and not is_published(one)]
+        return sources or candidates
+
+    def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Sort candidates as they are expected to be tried."""
+        ordered = sorted(candidates, key=lambda one: -self.step(one).rate)
+        first = self.first_of(ordered)[:1]
+        return [*first, *(one for one in ordered if one not in first)]
+
+    def step(self, candidate: Candidate, *, is_confirmed: bool = True) -> Step:
+        """Return what a candidate is expected to save, and its seconds; with those of a
+        confirmation, if a gain `is_confirmed` for itself. An edit of the source by a rule of which
+        nothing is known is worth a try."""
+        best, found = self.best_log(), self.forecast(candidate)
+        if is_published(candidate):
+            return Step(candidate, 0.0, found.seconds)
+        least = SAVED_BY_A_NEW_RULE if found.is_new and is_source_edit(candidate) else 0.0
+        more_s = found.beats(best) * self.confirmation_s() if is_confirmed else 0.0
+        return Step(candidate, max(found.saving(best), least), found.seconds + more_s)
+
+    def confirmation_s(self) -> float:
+        """Return what a confirmation is likely to take."""
+        foreseen_s = self.context.ranking.forecast(CONFIRMATION, self.situation()).seconds
+        return self.context.pace.confirmation_s(foreseen_s)
+
+    def forecast(self, candidate: Candidate) -> Forecast:
+        """Return what is expected of a candidate; of what is known, that it takes no time."""
+        operators = operators_of(candidate)
+        found = self.context.ranking.forecast(strategy_of(operators), self.situation())
+        found = found.above(base_of(operators, self.logs()) or 0.0)
+        is_known = candidate.id in self.known_ids
+        return replace(found, seconds=KNOWN_S) if is_known else found
+
+    def logs(self) -> dict[tuple[str, ...], float]:
+        """Return the logs of the speedups that were measured, by their edits."""
+        logs = [(operators_of(one.candidate), log_of(one)) for one in self.evaluations]
+        return {operators: log for operators, log in logs if log is not None}
+
+    def situation(self) -> Situation:
+        """Return what a try is counted under."""
+        kind, seen = self.context.session.device().kind, self.understanding
+        if seen is None:
+            return Situation(kind)
+        return Situation(kind, seen.total_us, seen.category or UNKNOWN)
+
+    def best_log(self) -> float:
+        """Return the log of the highest speedup that was found, 0 of none."""
+        return max([0.0, *(log_of(one) or 0.0 for one in self.evaluations)])
+
+    def is_at_the_bound(self) -> bool:
+        """Return whether a candidate takes what its memory traffic, or a launch, takes at least:
+        nothing can be gained then."""
+        seen = self.understanding
+        if seen is None or seen.bound_us is None or seen.bound not in ("memory", "launches"):
+            return False
+        if len(self.problem.workloads) > 1 or self.problem.workloads[0].mode != "infer":
+            return False
+        return any(
+            speedups.candidate_us(measured) <= NEAR_THE_BOUND * seen.bound_us
+            for one in self.evaluations
+            for measured in one.measurements
+        )
+
+    def verify(self, candidates: Sequence[Candidate]) -> None:
+        """Verify candidates in turn, as long as there is time."""
+        self.context.session.build_ahead(self.problem, candidates)
+        for candidate in self.context.session.in_turn(candidates, self.context.is_over):
+            if not self.has_time_for(self.forecast(candidate).seconds):
+                self.was_cut = True
+                return
             self.evaluate(candidate)
-        return True
 
     def examine_winners(self) -> None:
         """Examine the contract of what would be proposed, until the best candidate breaks no line
@@ -285,9 +457,11 @@ class TargetSearch:
                     continue
                 self.found_by_strategies[candidate.id] = candidate
                 other = covering(candidate, found)
-                if other is not None:
+                why = why_pointless(candidate, self.problem, self.recording)
+                if other is not None or why is not None:
                     self.seen.add(candidate.id)
-                    self.left_out[candidate.id] = COVERED.format(proposer=other.proposer)
+                    covered = COVERED.format(proposer=other.proposer) if other else ""
+                    self.left_out[candidate.id] = covered or str(why)
                 elif len(heard) == most:
                     self.left_out[candidate.id] = OVER_THE_LIMIT.format(most=most)
                 else:
@@ -333,6 +507,8 @@ class TargetSearch:
             found = understanding_of(recording, self.problem, device, self.target.path)
             shown = found.operations[:MOST_SHOWN]
             self.understanding = msgspec.structs.replace(found, operations=shown)
+            key = f"{self.problem.id} {device.kind}"
+            self.context.archive.note(SEEN, key, self.situation())
             self.noticed = noticed_by(self.strategies, self.problem, recording, self.target.path)
         except Exception as error:  # noqa: BLE001 (what is shown of a target costs no proposal)
             self.failed(UNDERSTANDING, bug(error))
@@ -373,10 +549,10 @@ class TargetSearch:
         context = self.context
         if context.ending.was_interrupted:
             return INTERRUPTED
-        if context.ending.was_cut:
+        if self.was_cut:
             return SPENT
-        if context.was_deferred:
-            return OUT_OF_TURN
+        if self.is_at_the_bound():
+            return AT_THE_BOUND
         return context.fallen.get(self.target) or NO_ROUND
 
     def warnings(self) -> tuple[str, ...]:
@@ -394,22 +570,12 @@ class TargetSearch:
         self.context.failures[self.target, strategy] = reason
         self.context.progress.notice(f"{self.target.qualname}, {strategy}: {reason}")
 
-    def has_time_for(self, candidate: Candidate) -> bool:
-        """Return whether a candidate is likely to be verified within the budget. The first one is
-        always begun, so that a run whose budget is less than a candidate takes makes progress."""
-        context = self.context
-        if context.is_over():
-            return False
-        own = (self.target, candidate.id) in context.made
-        if own or context.remembered(self.problem, candidate) is not None:
-            return True
-        ends_s = context.turn_ends_s
-        if ends_s is not None and self.longest_s:
-            if time.monotonic() + self.longest_s > ends_s:
-                context.was_deferred = True
-                return False
-            return True
-        return context.has_time(self.longest_s)
+    def has_time_for(self, seconds: float) -> bool:
+        """Return whether a candidate is likely to be verified within the budget, and what was found
+        to be confirmed. The first one of a target is begun in any case, so that a run whose budget
+        is less than a candidate takes makes progress."""
+        needed_s = self.context.pace.scaled(seconds) if self.evaluations else 0.0
+        return self.context.left_s() > needed_s + self.context.reserved_s()
 
     def evaluate(self, candidate: Candidate) -> Evaluation:
         """Return the archive's evaluation of a candidate on this device, or make a new one, which
@@ -418,14 +584,15 @@ class TargetSearch:
         target, problem, context = self.target, self.problem, self.context
         own = context.made.get((target, candidate.id))
         if own is not None:  # it was reported when it was made
-            self.longest_s = max(self.longest_s, own.elapsed_s or 0.0)
             self.found(own)
             return own
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
-        evaluation = known or context.session.screen(problem, candidate)
+        most_s = context.most_s(self.forecast(candidate).seconds)
+        limit = {} if most_s is None else {"most_s": most_s}
+        evaluation = known or context.session.screen(problem, candidate, **limit)
         if known is None:
-            self.longest_s = max(self.longest_s, evaluation.elapsed_s or 0.0)
+            self.learn(evaluation)
             if candidate.generation is not None:
                 evaluation = self.doubted(evaluation)
             context.keep(target, evaluation)
@@ -435,29 +602,43 @@ class TargetSearch:
         context.progress.candidate_judged(target, evaluation, known is not None)
         return evaluation
 
+    def learn(self, evaluation: Evaluation) -> None:
+        """Learn from an evaluation for the rest of the run."""
+        where, found = self.situation(), self.forecast(evaluation.candidate)
+        self.context.pace.add(evaluation.elapsed_s, found.seconds)
+        seconds = evaluation.elapsed_s / self.context.pace.ratio
+        operators, log = operators_of(evaluation.candidate), log_of(evaluation)
+        base = base_of(operators, self.logs())
+        if base is not None and says_something(evaluation):
+            gained = None if log is None else log - base
+            count = Count(strategy_of(operators), where, gained, seconds)
+            self.context.ranking.add(cells_of([count]))
+
     def confirm_best(self) -> None:
         """Measure the best screened candidates in fresh processes, for only these are shown as
         faster, and examine their contract. Where a line is broken, the next ones have their turn.
         """
-        context, workloads = self.context, self.problem.workloads
+        context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
+        if not speedups.promising(self.evaluations, workloads):
+            self.examine_winners()
+            return
         for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
             if number >= NUM_CONFIRMED:
                 self.examine_winners()
             has_gain = speedups.best(self.evaluations, workloads) is not None
             most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
-            if number >= most or context.is_over():
+            if number >= most or context.is_over() or self.is_beaten(index):
                 break
             self.confirm(index)
         self.examine_winners()
+        context.pace.unconfirmed.pop(self.target, None)
+        context.pace.confirming_s.append(time.monotonic() - began_s)
 
-    def confirm_first(self) -> None:
-        """Confirm the best screened candidate now, for what comes next may take the rest of the
-        budget."""
-        workloads = self.problem.workloads
-        found = speedups.promising(self.evaluations, workloads)
-        has_gain = speedups.best(self.evaluations, workloads) is not None
-        if found and not has_gain and not self.context.is_over():
-            self.confirm(found[0])
+    def is_beaten(self, index: int) -> bool:
+        """Return whether what is confirmed is faster than a screened candidate may be."""
+        place = speedups.best(self.evaluations, self.problem.workloads)
+        highs = [one.high for one in speedups.speedups(self.evaluations[index])]
+        return place is not None and max(highs) < speedups.score(self.evaluations[place])
 
     def confirm(self, index: int) -> None:
         """Measure a screened candidate in fresh processes."""
@@ -470,11 +651,17 @@ class TargetSearch:
         context.progress.candidate_judged(self.target, evaluation, False)
 
     def found(self, evaluation: Evaluation) -> None:
-        """Keep an evaluation of this run."""
+        """Keep an evaluation of this run, and what is to be confirmed of it."""
         self.evaluations.append(evaluation)
+        workloads = self.problem.workloads
+        place = speedups.best(self.evaluations, workloads)
+        confirmed = 0.0 if place is None else log_of(self.evaluations[place]) or 0.0
+        for index in speedups.promising(self.evaluations, workloads)[:1]:
+            saved = math.exp(-confirmed) - math.exp(-(log_of(self.evaluations[index]) or 0.0))
+            if saved > 0:
+                self.context.pace.unconfirmed[self.target] = saved
         candidate = evaluation.candidate
-        is_published = candidate.proposer.startswith(PUBLISHED)
-        if not is_published and candidate.program != self.problem.reference:
+        if not is_published(candidate) and candidate.program != self.problem.reference:
             self.own.append(evaluation)
 
     def doubted(self, evaluation: Evaluation) -> Evaluation:
@@ -543,6 +730,11 @@ class TargetSearch:
         return tuple(
             found for one in by_models for found in contradictions(one, self.problem, rows)
         )
+
+
+def is_published(candidate: Candidate) -> bool:
+    """Return whether others published a candidate: it comes last, as it is built meanwhile."""
+    return candidate.proposer.startswith(PUBLISHED)
 
 
 def negligible(problem: Problem, min_share: float) -> str:

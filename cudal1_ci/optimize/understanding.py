@@ -2,10 +2,10 @@
 
     understanding = understanding_of(recording, problem, device)
 
-The time of a call is split in four: the host between operations, the fixed cost of calling each
-operation, memory, and arithmetic. The largest part names the target's class. A target is at the
-floor if its time is near the least that the device's figures allow (`propose/roofline.py`), and
-that bound holds for any form of it.
+The time of a call is split in five: the host between operations, its waits for the device, the
+fixed cost of calling each operation, memory, and arithmetic. The largest part names the target's
+class. A target is at the floor if its time is near the least that the device's figures allow
+(`propose/roofline.py`), and that bound holds for any form of it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, values_in
+from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, time_us, values_in
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.recorded.traffic import bytes_of, size_of
 from cudal1_ci.propose.roofline import DeviceFacts, facts_of, least_us
 from cudal1_ci.records import Demand, Device, Problem, Understanding
 from cudal1_ci.records import Operation as Expression
-from cudal1_ci.records.recording import Recording
+from cudal1_ci.records.recording import Launch, Recording
 from cudal1_ci.records.report import TargetClass
 
 CALL_US = {"cpu": 4.0, "cuda": 10.0}
 """What calling an operation takes by itself, in eager mode: dispatch, and on a GPU a launch."""
+SYNC_US = {"cpu": 0.0, "cuda": 20.0}
+"""What the device idles while the host waits for a number of it: the copy, the way back to Python,
+and the launch of the next operation."""
 LAUNCH_US = 2.0
 """The least time of a kernel, however small."""
 NEAR = 0.8
@@ -36,6 +39,7 @@ MOST_AT_THE_FLOOR = 8
 MOST_SHOWN = 10
 """Expressions that a report keeps."""
 MAX_CODE_CHARS = 120
+MAX_LAUNCH_CHARS = 240
 CONVOLUTIONS = frozenset(f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3))
 PRODUCTS = frozenset(("matmul", "linear", "addmm", "baddbmm", "addbmm", "mv", "dot", *CONVOLUTIONS))
 HEAVY = frozenset(("einsum", "tensordot", "bilinear", "lstm", "gru", "rnn_tanh", "rnn_relu"))
@@ -91,12 +95,6 @@ def understanding_of(
     )
 
 
-def time_us(operation: Operation) -> float:
-    """Return the time of an operation: on its device, where that was timed."""
-    device_us = operation.recorded.device_us
-    return operation.recorded.host_us if device_us is None else device_us
-
-
 # --- where the time goes -------------------------------------------------------------------------
 
 
@@ -109,8 +107,12 @@ def class_of(
         return "unknown"
     if bound_us is not None and bound_us >= NEAR * total_us and is_bound_sure(graph):
         return "at the floor"
+    between_us = max(0.0, total_us - sum(map(time_us, graph.operations)))
+    num_syncs = sum(one.recorded.syncs for one in graph.operations)
+    waiting_us = min(between_us, num_syncs * SYNC_US.get(kind, 0.0))
     parts: dict[TargetClass, float] = {
-        "host-bound": max(0.0, total_us - sum(map(time_us, graph.operations))),
+        "host-bound": between_us - waiting_us,
+        "sync-bound": waiting_us,
         "launch-bound": 0.0,
         "memory-bound": 0.0,
         "compute-bound": 0.0,
@@ -126,8 +128,8 @@ def class_of(
 def is_bound_sure(graph: Graph) -> bool:
     """Return whether no form of a call can beat its bound: it has few operations, none of them
     twice, and at most one product, of what is given. Arithmetic of several products, or of matrices
-    that the call makes itself, may be saved."""
-    if graph.recording.is_cut:
+    that the call makes itself, may be saved; what a kernel of the user's needs is not known."""
+    if graph.recording.is_cut or any(one.recorded.launch for one in graph.operations):
         return False
     working = [one for one in graph.operations if bytes_of(one, graph)]
     spans = [(one.recorded.frame, one.recorded.span) for one in working]
@@ -276,11 +278,36 @@ def shown_group(group: Group, graph: Graph, total_us: float) -> Expression:
         device_us=spent_us if is_timed else None,
         host_us=sum(one.recorded.host_us for one in group.operations),
         share=min(spent_us / total_us, 1.0) if total_us else None,
+        backward_us=backward_us(group.operations),
         num_bytes=sum(bytes_of(one, graph) for one in group.operations),
+        num_syncs=sum(one.recorded.syncs for one in group.operations),
         path=group.path,
         line=group.line,
         code=group.code,
+        launch="; ".join(
+            dict.fromkeys(
+                launch_text(one.recorded.launch)
+                for one in group.operations
+                if one.recorded.launch is not None
+            )
+        )[:MAX_LAUNCH_CHARS],
     )
+
+
+def launch_text(launch: Launch) -> str:
+    """Return how a kernel was launched; of an extension only what is known: nothing."""
+    parts = [f"grid {' x '.join(map(str, launch.grid))}"] if launch.grid else []
+    parts += [f"{one.name}={one.argument.text}" for one in launch.constants]
+    for number, word in ((launch.num_warps, "warp"), (launch.num_stages, "stage")):
+        parts += [] if number is None else [f"{number} {word}{'' if number == 1 else 's'}"]
+    return "".join(filter(str.isprintable, ", ".join(parts)))
+
+
+def backward_us(operations: Sequence[Operation]) -> float | None:
+    """Return the time of a backward pass; None where it is not known."""
+    times = [one.recorded.backward_us for one in operations]
+    known = [one for one in times if one is not None]
+    return sum(known) if known else None
 
 
 def names_of(operations: Sequence[Operation]) -> Iterator[str]:

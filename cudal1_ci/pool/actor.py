@@ -97,9 +97,13 @@ class VerifierActor:
         first = next(iter(self.session.in_turn([self._built[one] for one in ids])))
         return encoded(ids.index(first.id))
 
-    def screen(self, problem: bytes, candidate: bytes) -> bytes:
+    def screen(self, problem: bytes, candidate: bytes, most_s: bytes) -> bytes:
         return encoded(
-            self.session.screen(decoded(problem, Problem), decoded(candidate, Candidate))
+            self.session.screen(
+                decoded(problem, Problem),
+                decoded(candidate, Candidate),
+                decoded(most_s, float | None),  # type: ignore[arg-type]
+            )
         )
 
     def confirm(self, problem: bytes, candidate: bytes) -> bytes:
@@ -172,8 +176,10 @@ class RemoteVerifier:
             reply = self._ray.get(asked)
         return decoded(reply, int)
 
-    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
-        found: Evaluation = self._ask("screen", problem, candidate, form=Evaluation)
+    def screen(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
+        found: Evaluation = self._ask("screen", problem, candidate, most_s, form=Evaluation)
         return msgspec.structs.replace(found, candidate=candidate)
 
     def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:

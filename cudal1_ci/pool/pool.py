@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pool.config import RetryLimits
@@ -93,6 +93,8 @@ class Pool:
         run_status: Ending,
         begun_on: Callable[[T], frozenset[str]] | None = None,
         problem_of: Callable[[T], str] | None = None,
+        worth: Callable[[T], Any] | None = None,
+        is_open: Callable[[T], bool] | None = None,
     ) -> list[Outcome[R]]:
         """Return what comes of each item, in their order.
 
@@ -101,6 +103,8 @@ class Pool:
             run_status: Notes an interrupt.
             begun_on: The kinds of devices (`Device.key`) on which something is known of an item.
             problem_of: The id of its problem, where several items have the same one.
+            worth: What is leased first, of those that wait; without it the first one.
+            is_open: Whether an item is to be leased again, after work has returned.
 
         Raises:
             WorkerError: No slot is left, or verifiers die whatever they are given.
@@ -108,7 +112,14 @@ class Pool:
         """
         numbers = sorted(set(range(self.backend.num_slots)) - self._left_out)
         queue: WorkQueue[T, R] = WorkQueue(
-            items, numbers, self.limits, is_over, begun_on=begun_on, problem_of=problem_of
+            items,
+            numbers,
+            self.limits,
+            is_over,
+            begun_on=begun_on,
+            problem_of=problem_of,
+            worth=worth,
+            is_open=is_open,
         )
         threads = [
             threading.Thread(

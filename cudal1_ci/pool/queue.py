@@ -25,7 +25,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pool.config import RetryLimits
@@ -84,6 +84,8 @@ class WorkQueue(Generic[T, R]):
         *,
         begun_on: Callable[[T], frozenset[str]] | None = None,
         problem_of: Callable[[T], str] | None = None,
+        worth: Callable[[T], Any] | None = None,
+        is_open: Callable[[T], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
@@ -94,6 +96,7 @@ class WorkQueue(Generic[T, R]):
         """Of each slot, since an item was completed there, without those an item is to blame
         for."""
         self._is_over, self._begun_on, self._clock = is_over, begun_on, clock
+        self._worth, self._is_open = worth, is_open
         self._changed = threading.Condition()
         self.is_stopped = False
         self._waiting = [
@@ -168,10 +171,14 @@ class WorkQueue(Generic[T, R]):
             return self._leases[slot]
 
     def complete(self, lease: Lease[T, R], result: R) -> None:
-        """Keep the result of a lease."""
+        """Keep the result of a lease. An item that is open waits for its next turn."""
         with self._changed:
             del self._leases[lease.slot]
-            self._end(lease.item, Outcome(result=result))
+            if self._is_open is not None and self._is_open(lease.item.value):
+                self._wait_again(lease.item)
+                self._changed.notify_all()
+            else:
+                self._end(lease.item, Outcome(result=result))
             self.num_losses[lease.slot] = 0
 
     def hold(self, lease: Lease[T, R], result: R) -> None:
@@ -223,7 +230,11 @@ class WorkQueue(Generic[T, R]):
 
     def _next(self, slot: int) -> WorkItem[T] | None:
         """Choose among what the slot may have: its own problem first, then what no other slot
-        knows, then the rest."""
+        knows, then the rest; where items have a worth, the one that is worth most."""
+        if self._worth is not None:
+            fitting = [item for item in self._waiting if slot in self._fitting(item)]
+            worth = self._worth
+            return max(fitting, key=lambda item: worth(item.value), default=None)
         others = {problem for one, problem in self._known.items() if one != slot}
         second: WorkItem[T] | None = None
         third: WorkItem[T] | None = None

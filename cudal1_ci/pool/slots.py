@@ -102,8 +102,10 @@ class LeasedVerifier:
         while (candidate := self._ask(lambda: next(several, None))) is not None:
             yield candidate
 
-    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
-        return self._ask(lambda: self.slot.verifier.screen(problem, candidate))
+    def screen(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.screen(problem, candidate, most_s))
 
     def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.confirm(problem, candidate))

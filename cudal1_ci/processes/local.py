@@ -23,6 +23,7 @@ from typing import Self, TypeVar
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes.conversation import Conversation
 from cudal1_ci.processes.environment import listed
+from cudal1_ci.processes.interpreter import SEARCHED
 from cudal1_ci.sandboxed.wire.codec import Asks
 
 R = TypeVar("R")
@@ -96,6 +97,20 @@ def scrubbed_environment(
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
+
+
+def without_torch(python: str) -> str:
+    """Say what to do about an interpreter without torch. Where it is the tool's own, the project's
+    was not found: torch does not belong into the tool's environment."""
+    if python == sys.executable:
+        return (
+            f"no environment of the project was found (searched: {SEARCHED}), and the tool's own "
+            f"has no torch; name the project's interpreter: --python PATH, or the `python` setting"
+        )
+    return (
+        f"torch is not installed in {python}, the project's interpreter; install the project's "
+        "requirements there, or name another interpreter: --python PATH, or the `python` setting"
+    )
 
 
 @dataclass(frozen=True)
@@ -199,7 +214,7 @@ class Worker:
         tail = self.log_tail().strip().splitlines()[-4:]
         text = f"the {self.role} ended (exit code {code})"
         if any("No module named 'torch'" in line for line in tail):
-            return f"torch is not installed in {self.python}: `pip install torch` there"
+            return without_torch(self.python)
         return text + ("".join(f"\n  {line}" for line in tail))
 
     def log_tail(self) -> str:

@@ -63,8 +63,24 @@ class Frame(Record, frozen=True, kw_only=True):
     call: Span | None
 
 
+class Launch(Record, frozen=True, kw_only=True):
+    """What is known of a kernel of the user's beyond its arguments."""
+
+    language: Literal["triton", "extension"]
+    kernel: str
+    grid: tuple[int, ...] = ()
+    constants: tuple[Keyword, ...] = ()
+    num_warps: int | None = None
+    num_stages: int | None = None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    is_sure: bool = True
+    file: str = ""
+    first_line: int | None = None
+
+
 class RecordedOperation(Record, frozen=True, kw_only=True):
-    """One call of a torch function."""
+    """One call of a torch function, or one launch of a kernel."""
 
     name: str
     args: tuple[Argument, ...]
@@ -75,7 +91,10 @@ class RecordedOperation(Record, frozen=True, kw_only=True):
     scope: int | None
     host_us: float = 0.0
     device_us: float | None = None
+    backward_us: float | None = None
     syncs: bool = False
+    library_call: int | None = None
+    launch: Launch | None = None
 
 
 class Scope(Record, frozen=True, kw_only=True):

@@ -83,17 +83,29 @@ class Operation(Published, frozen=True, kw_only=True):
     host_us: NotNegative | None = None
     share: Fraction | None = None
     """Of the time of all operations."""
+    backward_us: NotNegative | None = None
+    """Of its backward pass, where the call trains."""
     num_bytes: Count | None = None
     """Read and written."""
+    num_syncs: Count = 0
+    """Calls for which the host waits for the device, or would on a GPU."""
     path: Text = ""
     line: Count | None = None
     """None where no code of the checkout is known to have called it."""
     code: Text | None = None
     """The expression, on one line."""
+    launch: Text = ""
+    """Of a kernel of the user's: `grid 128 x 4, BLOCK=64, 4 warps, 3 stages`."""
 
 
 TargetClass = Literal[
-    "host-bound", "launch-bound", "memory-bound", "compute-bound", "at the floor", "unknown"
+    "host-bound",
+    "sync-bound",
+    "launch-bound",
+    "memory-bound",
+    "compute-bound",
+    "at the floor",
+    "unknown",
 ]
 """Where the time of a target goes."""
 

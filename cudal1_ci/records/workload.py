@@ -23,6 +23,7 @@ Invariant = Literal[
     "offsets",
     "pairs",
     "shares",
+    "flags",
     "range",
 ]
 """What values keep to; `docs/workloads.md` says what each means."""

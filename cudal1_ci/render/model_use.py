@@ -45,15 +45,15 @@ def model_text(document: Report) -> str | None:
     num_answers = sum(use.num_answers for use in uses)
     num_repairs = sum(use.num_repairs for use in uses)
     refused = refused_counts(uses)
-    mended = f" ({num_repairs} to mend an earlier one)" if num_repairs else ""
+    mended = f" ({num_repairs} to repair an earlier one)" if num_repairs else ""
     parts = [
         f"{count_text(num_answers, 'answer')}{mended}",
         f"{count_text(num_answers - refused.total(), 'candidate')} judged",
         *refused_words(refused),
         f"{sum(use.completion_tokens for use in uses):,} tokens written, "
         f"{sum(use.prompt_tokens for use in uses):,} read",
-        f"it wrote for {duration_text(sum(use.generating_s for use in uses))}, of which the judge "
-        f"waited {duration_text(sum(use.waiting_s for use in uses))}",
+        f"{duration_text(sum(use.generating_s for use in uses))} generating, "
+        f"{duration_text(sum(use.waiting_s for use in uses))} of it with the verifier idle",
     ]
     return f"model {names}: " + "; ".join(parts)
 

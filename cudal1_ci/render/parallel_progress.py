@@ -122,6 +122,9 @@ class PlainParallelProgress:
     def __exit__(self, *_: object) -> None:
         self._say(self.tally.line())
 
+    def waiting(self, text: str) -> None:
+        self._say(one_line(text))
+
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         with self._lock:
             self.tally.num_targets, self.tally.started_s = num_targets, self.tally.clock()
@@ -201,6 +204,9 @@ class LiveParallelProgress(PlainParallelProgress):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
         self._console.print(Text(self.tally.line(), style="bold"))
+
+    def waiting(self, text: str) -> None:
+        self._console.print(Text(one_line(text), style="dim"))
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         super().start(num_targets, num_left_out)

@@ -60,6 +60,10 @@ class Progress(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None: ...
+    def waiting(self, text: str) -> None:
+        """Report what is waited for before the first target: `importing torch ...`."""
+        ...
+
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         """Report how many targets are looked at, and how many others cannot be run."""
         ...
@@ -98,6 +102,9 @@ class SilentProgress:
 
     def __exit__(self, *_: object) -> None:
         return None
+
+    def waiting(self, text: str) -> None:
+        """Ignore the event."""
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         """Ignore the event."""
@@ -149,6 +156,9 @@ class PlainProgress:
 
     def __exit__(self, *_: object) -> None:
         self._end_group()
+
+    def waiting(self, text: str) -> None:
+        self._say(one_line(text))
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         self._num_targets = num_targets
@@ -254,6 +264,9 @@ class RichProgress:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+
+    def waiting(self, text: str) -> None:
+        self._console.print(Text(one_line(text), style="dim"))
 
     def start(self, num_targets: int, num_left_out: int = 0) -> None:
         self._bar.update(self._task, total=num_targets)
@@ -372,7 +385,7 @@ def compared_text(measurement: Measurement) -> str:
 def closing_text(report: Report) -> str:
     """Return what a finished run found, in one line."""
     num_faster = sum(entry.best is not None for entry in report.entries)
-    ending = "" if report.complete else "; incomplete, run again to go on"
+    ending = "" if report.complete else "; incomplete, run again to resume"
     return (
         f"{count_text(num_faster, 'faster version')} for "
         f"{count_text(len(report.entries), 'target')} in {duration_text(report.elapsed_s)}{ending}"

@@ -8,6 +8,7 @@ can be faster. The technique is a tag of the result.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import metadata
 from typing import Any
 from urllib.parse import quote
 
@@ -22,7 +23,9 @@ from cudal1_ci.render.wording import device_text, speedup_text, technique_text
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
-FASTER_RULE = {
+BASE = "SRCROOT"
+"""Paths are relative to the top of the repository, as code scanning reads them."""
+FASTER_RULE: dict[str, Any] = {
     "id": "faster-version",
     "name": "FasterVersion",
     "shortDescription": {"text": "A faster version of this code was proven."},
@@ -30,13 +33,21 @@ FASTER_RULE = {
         "text": "A rewrite computed the same on every input that was tried and was faster in "
         "paired measurements."
     },
+    "help": {
+        "text": "Apply the fix of the result, or the patch of the report, and run your tests. The "
+        "message has the speedup with its interval and the device it was measured on.",
+    },
     "defaultConfiguration": {"level": "note"},
     "properties": {"tags": ["performance"]},
 }
-SKIPPED_RULE = {
+SKIPPED_RULE: dict[str, Any] = {
     "id": "not-judged",
-    "name": "NotJudged",
-    "shortDescription": {"text": "This code could not be judged."},
+    "name": "NotMeasured",
+    "shortDescription": {"text": "This code could not be measured."},
+    "help": {
+        "text": "Declare a workload, or record one with `cudal1-ci trace`; the message has the "
+        "reason.",
+    },
     "defaultConfiguration": {"level": "note"},
     "properties": {"tags": ["performance"]},
 }
@@ -44,14 +55,21 @@ SKIPPED_RULE = {
 
 def render_sarif(document: Report, *, skipped: bool = False) -> str:
     """Render the log; with `skipped`, include what could not be verified."""
-    results = [_proposed(proposal) for proposal in digest(document).proposals]
-    rules = [FASTER_RULE]
+    folder = "" if document.folder == "." else f"{document.folder.strip('/')}/"
+    results = [_proposed(proposal, folder) for proposal in digest(document).proposals]
+    rules: list[dict[str, Any]] = [FASTER_RULE]
     if skipped:
         rules.append(SKIPPED_RULE)
-        results += [_skipped(e, e.skipped) for e in document.entries if e.skipped is not None]
-    driver = {"name": "cudal1-ci", "semanticVersion": __version__, "rules": rules}
+        skips = [(e, e.skipped) for e in document.entries if e.skipped is not None]
+        results += [_skipped(entry, reason, folder) for entry, reason in skips]
+    driver = {"name": "cudal1-ci", "semanticVersion": __version__}
+    docs = documentation()
+    if docs:
+        driver["informationUri"] = docs
+        rules = [rule | {"helpUri": f"{docs}/report.md"} for rule in rules]
     run = {
-        "tool": {"driver": driver},
+        "tool": {"driver": driver | {"rules": rules}},
+        "originalUriBaseIds": {BASE: {"description": {"text": "The top of the repository."}}},
         "columnKind": "unicodeCodePoints",
         "results": results,
         "invocations": [{"executionSuccessful": document.ended == "done"}],
@@ -60,7 +78,18 @@ def render_sarif(document: Report, *, skipped: bool = False) -> str:
     return msgspec.json.format(msgspec.json.encode(log), indent=2).decode() + "\n"
 
 
-def _proposed(proposal: Proposal) -> dict[str, Any]:
+def documentation() -> str | None:
+    """Return the address of the documentation; None before a release has one."""
+    try:
+        urls = metadata.metadata("cudal1-ci").get_all("Project-URL") or []
+    except metadata.PackageNotFoundError:
+        return None
+    by_name = dict(one.split(", ", 1) for one in urls)
+    found = by_name.get("Documentation")
+    return None if found is None or "/OWNER/" in found else found
+
+
+def _proposed(proposal: Proposal, folder: str) -> dict[str, Any]:
     evaluation, target = proposal.evaluation, proposal.entry.target
     candidate = evaluation.candidate
     technique = technique_text(evaluation)
@@ -74,7 +103,7 @@ def _proposed(proposal: Proposal) -> dict[str, Any]:
         "ruleIndex": 0,
         "level": "note",
         "message": {"text": f"{text} {candidate.analysis}".strip()},
-        "locations": [_location(target)],
+        "locations": [_location(target, folder)],
         "partialFingerprints": {"candidate/v1": candidate.id},
         "properties": {
             "tags": list(dict.fromkeys(candidate.techniques)),
@@ -92,25 +121,25 @@ def _proposed(proposal: Proposal) -> dict[str, Any]:
         },
     }
     if candidate.patch:
-        result["fixes"] = [_fix(candidate.patch, technique)]
+        result["fixes"] = [_fix(candidate.patch, technique, folder)]
     return result
 
 
-def _skipped(entry: Entry, reason: str) -> dict[str, Any]:
-    hint = f" To mend: {entry.hint}" if entry.hint else ""
+def _skipped(entry: Entry, reason: str, folder: str) -> dict[str, Any]:
+    hint = f" To fix: {entry.hint}" if entry.hint else ""
     return {
         "ruleId": SKIPPED_RULE["id"],
         "ruleIndex": 1,
         "level": "note",
-        "message": {"text": f"{entry.target.qualname} was not judged: {reason}{hint}"},
-        "locations": [_location(entry.target)],
+        "message": {"text": f"{entry.target.qualname} was not measured: {reason}{hint}"},
+        "locations": [_location(entry.target, folder)],
     }
 
 
-def _location(target: Target) -> dict[str, Any]:
+def _location(target: Target, folder: str) -> dict[str, Any]:
     return {
         "physicalLocation": {
-            "artifactLocation": _artifact(target.path),
+            "artifactLocation": _artifact(folder + target.path),
             "region": {"startLine": target.first_line, "endLine": target.last_line},
         },
         "logicalLocations": [{"fullyQualifiedName": target.qualname}],
@@ -118,15 +147,15 @@ def _location(target: Target) -> dict[str, Any]:
 
 
 def _artifact(path: str) -> dict[str, Any]:
-    return {"uri": quote(path)}
+    return {"uri": quote(path), "uriBaseId": BASE}
 
 
-def _fix(patch: str, technique: str) -> dict[str, Any]:
+def _fix(patch: str, technique: str, folder: str) -> dict[str, Any]:
     return {
         "description": {"text": technique},
         "artifactChanges": [
             {
-                "artifactLocation": _artifact(file.path),
+                "artifactLocation": _artifact(folder + file.path),
                 "replacements": [r for hunk in file.hunks for r in _replacements(hunk)],
             }
             for file in files_of(patch)

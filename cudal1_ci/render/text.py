@@ -207,8 +207,12 @@ def print_explanation(document: Explanation, console: Console | None = None) -> 
 
 
 def _expressions_table(understanding: Understanding, target: Target) -> Table:
-    table = table_of("calls", "time", "share", "moved", "operation", "where", "expression")
-    for number in range(4):
+    trains = any(one.backward_us is not None for one in understanding.operations)
+    backward = ["backward"] if trains else []
+    waits = ["waits"] if understanding.num_syncs else []
+    some = ("calls", "time", "share", *backward, "moved", *waits)
+    table = table_of(*some, "operation", "where", "expression")
+    for number in range(len(some)):
         table.columns[number].no_wrap = True
     for one in understanding.operations:
         time_us = one.host_us if one.device_us is None else one.device_us
@@ -218,10 +222,12 @@ def _expressions_table(understanding: Understanding, target: Target) -> Table:
             str(one.num_calls),
             time_text(time_us),
             percent_text(one.share),
+            *(time_text(one.backward_us) for _ in backward),
             bytes_text(one.num_bytes),
+            *(str(one.num_syncs or "") for _ in waits),
             one.name,
             where,
-            one.code or "",
+            "\n".join(filter(None, (one.code, one.launch))),
         ]
         table.add_row(*map(Text, cells))
     return table
@@ -522,10 +528,12 @@ def _print_skipped(found: Digest, console: Console) -> None:
     for group in found.skipped:
         print_line(console, f"{len(group.entries)}x {group.reason}", "yellow", indent=2)
         for hint in group.hints[:2]:
-            print_line(console, f"to mend: {hint}", "dim", indent=5)
+            print_line(console, f"fix: {hint}", "dim", indent=5)
         shown = list(zip(group.entries, group.details, strict=True))[:MAX_NAMED]
         for entry, details in shown:
             last_line = details.rpartition("\n")[2].strip()
+            if last_line in group.reason:
+                last_line = ""
             named = f"{target_text(entry.target)}: {last_line}".removesuffix(": ")
             print_line(console, named, indent=5)
         if len(group.entries) > MAX_NAMED:

@@ -43,7 +43,7 @@ STATUS_WORDS = {
     "degenerate": "degenerate",
     "invalid_reference": "reference fails",
     "inconclusive": "inconclusive",
-    "harness_error": "judge failed",
+    "harness_error": "verifier failed",
 }
 
 CONTRACT_WORDS = {
@@ -55,8 +55,8 @@ CONTRACT_WORDS = {
 
 ENDED_WORDS = {
     "budget": "Incomplete: the budget was spent before every target had its turn. "
-    "Run again to go on.",
-    "interrupted": "Incomplete: the run was interrupted. Run again to go on.",
+    "Run again to resume.",
+    "interrupted": "Incomplete: the run was interrupted. Run again to resume.",
 }
 
 KIND_WORDS = {

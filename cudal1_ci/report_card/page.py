@@ -205,7 +205,7 @@ def failed_because(task: TaskDocument, solver: str, found: Worth) -> str:
         return ""
     result = next((one for one in task.results if one.solver == solver), None)
     if result is None or not result.trials:
-        return "the judge failed" if result is not None and result.failure else "nothing given"
+        return "the verifier failed" if result is not None and result.failure else "nothing given"
     return STATUS_WORDS[result.trials[0].status]
 
 

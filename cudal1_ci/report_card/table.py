@@ -75,7 +75,7 @@ def _lines(run: RunDocument) -> Iterator[str]:
                 )
     yield FILL_RULE
     yield f"{count_text(len(run.tasks), 'task')} in {duration_text(run.elapsed_s)}" + (
-        "" if run.ended == "done" else "; incomplete, --resume goes on"
+        "" if run.ended == "done" else "; incomplete, --resume continues"
     )
 
 

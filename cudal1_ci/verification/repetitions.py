@@ -278,14 +278,14 @@ def noise(measurement: Measurement) -> Verdict | None:
     if claim is not None and found > claim:
         return inconclusive(
             "timing.noisy",
-            f"the reference against itself strays by {found:.1%} on `{measurement.workload}`, more "
+            f"the reference differs from itself by {found:.1%} on `{measurement.workload}`, more "
             f"than the {claim:.1%} by which the candidate differs from it",
         )
     if found <= NOISY:
         return None
     return inconclusive(
         "timing.noisy",
-        f"the reference against itself strays by {found:.0%} on `{measurement.workload}`: this "
+        f"the reference differs from itself by {found:.0%} on `{measurement.workload}`: this "
         "machine is too busy to measure on",
     )
 

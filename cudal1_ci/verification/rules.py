@@ -9,6 +9,7 @@ against the names in the code.
 from __future__ import annotations
 
 MEANING = {
+    "budget.time": "the candidate took longer than its part of the budget",
     "gradients.lost": "gradients pass through the reference and not through the candidate",
     "gradients.unseen": "there was too little memory to see whether gradients pass through",
     "input.constant": "an input never changed in any trial, so nothing shows whether it is used",

@@ -81,6 +81,8 @@ SAME = Finding(
     rule="timing.same_program",
     message="its statements are the reference's, so it cannot be faster: it was not timed",
 )
+CUT = "budget.time"
+"""The rule of what took longer than the budget leaves for a candidate."""
 GPU_EXHAUSTED = re.compile(
     r"\bCUDA\b.{0,24}\bout of memory|\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED", re.DOTALL
 )
@@ -253,10 +255,13 @@ class Session:
         building."""
         return self._ahead.in_turn(candidates, is_over)
 
-    def screen(self, problem: Problem, candidate: Candidate) -> Evaluation:
+    def screen(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
         """Verify a candidate and, when it passed, time it once with processes that are kept. Its
         interval is wide. The same text as the reference's is not timed. Where the number of
-        repetitions is configured, do what `evaluate` does.
+        repetitions is configured, do what `evaluate` does. An examination ends after `most_s`
+        seconds, without those that it waits for the device; then nothing is known of a candidate.
 
         Raises:
             WorkerError: The verifier could not be started or died.
@@ -267,7 +272,19 @@ class Session:
         num_rounds = self.config.num_rounds or SCREENED_ROUNDS
         config = msgspec.structs.replace(self.config, num_launches=1, num_rounds=num_rounds)
         found = is_same_program(candidate.program, problem.reference)
-        return self._evaluated(problem, candidate, config, "screened", times=not found)
+        evaluation = self._evaluated(
+            problem, candidate, config, "screened", times=not found, most_s=most_s
+        )
+        verdict = evaluation.verdict
+        if most_s is None or verdict.status != "timeout":
+            return evaluation
+        finding = Finding(
+            rule=CUT, message=f"not done within {most_s:.0f} s, its part of the budget"
+        )
+        verdict = msgspec.structs.replace(
+            verdict, status="inconclusive", findings=(finding, *verdict.findings)
+        )
+        return msgspec.structs.replace(evaluation, verdict=verdict)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Verify a candidate and, when it passed, measure it in fresh processes.
@@ -299,6 +316,7 @@ class Session:
         *,
         times: bool = True,
         may_recall: bool = False,
+        most_s: float | None = None,
     ) -> Evaluation:
         """Return what a candidate is worth by a number of repetitions that `config` says."""
         if self.cores is not None:
@@ -307,7 +325,9 @@ class Session:
         measurements: tuple[Measurement, ...] = ()
         seen = read_text(candidate.program, problem.reference)
         keeps = config.keeps and times
-        verdict = self._judged(problem, candidate, seen, keeps=keeps, may_recall=may_recall)
+        verdict = self._judged(
+            problem, candidate, seen, keeps=keeps, may_recall=may_recall, most_s=most_s
+        )
         # What is only screened is no claim, and is profiled where the verdict needs it.
         shows = phase != "screened" or self._is_kernel_required(problem)
         if verdict.status == "passed" and times:
@@ -378,6 +398,7 @@ class Session:
         *,
         keeps: bool,
         may_recall: bool = False,
+        most_s: float | None = None,
     ) -> Verdict:
         """Return what is wrong with the reference, the text or its results. The static rules'
         findings on the text are `seen`; they are not part of the verdict. The process `keeps` until
@@ -388,11 +409,17 @@ class Session:
         if convictions(seen):
             return Verdict(status="reward_hack")  # the text has only one meaning: not run
         return self._ahead.settle(candidate) or self._beside_others(
-            self._examine(problem, candidate, keeps=keeps, may_recall=may_recall)
+            self._examine(problem, candidate, keeps=keeps, may_recall=may_recall, most_s=most_s)
         )
 
     def _examine(
-        self, problem: Problem, candidate: Candidate, *, keeps: bool, may_recall: bool
+        self,
+        problem: Problem,
+        candidate: Candidate,
+        *,
+        keeps: bool,
+        may_recall: bool,
+        most_s: float | None,
     ) -> Verdict:
         """Verify that a candidate computes the same."""
         looks = not keeps and self._needs_evidence(problem, candidate.program)
@@ -401,6 +428,7 @@ class Session:
             keeps=keeps,
             may_recall=may_recall,
             profiled=problem.workloads[0].name if looks else None,
+            most_s=most_s,
         )
         timeout_s = 2 * (self.config.load_s + self.config.call_s) * len(problem.workloads)
         return verdict_of(self._ask_beside(request, timeout_s).verdict)

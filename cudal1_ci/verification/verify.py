@@ -1,8 +1,9 @@
-"""Run one Trial of two KernelBench-form files: `cudal1-ci verify` as a function for other programs.
+"""Run one Trial: `cudal1-ci verify` as a function for other programs.
 
 from cudal1_ci import verify
 
-evaluation = verify("reference.py", "candidate.py")
+evaluation = verify("reference.py", "candidate.py")    # two files in KernelBench form
+evaluation = verify(slow, fast, (torch.randn(8, 16),))    # two functions that can be imported
 evaluation.verdict.status, evaluation.measurements
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path, PurePath
+from typing import Any
 
 import msgspec
 
@@ -28,6 +31,7 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.pairs import Inputs, functions_pair
 
 NO_ENTRY = "the text defines no `"
 """Part of a runner's message on a file without the class to load (runner/programs.py)."""
@@ -40,8 +44,9 @@ COPY = re.compile(
 
 
 def verify(
-    reference: str | Path,
-    candidate: str | Path,
+    reference: str | Path | Callable[..., Any],
+    candidate: str | Path | Callable[..., Any],
+    inputs: Inputs | None = None,
     *,
     mode: str = "infer",
     python: str = sys.executable,
@@ -50,21 +55,32 @@ def verify(
     config: TrialConfig | None = None,
     executor: Executor | None = None,
 ) -> Evaluation:
-    """Verify a candidate file against a reference file. Both run in processes of their own.
+    """Verify a candidate against a reference: two files, or two functions with `inputs`. Both run
+    in processes of their own.
 
-    The reference defines `Model`, `get_inputs()` and, where Model takes arguments,
-    `get_init_inputs()`. The candidate defines `ModelNew` (or `Model`). `device` is `cpu`, `cuda`,
-    `cuda:N` or `auto`, which is the GPU where there is one. With `require_kernel` a candidate must
-    do its work in its own Triton or CUDA kernels. `executor`, such as a
+    A function must be importable by its name. `inputs` is a list or tuple of arguments, or a dict
+    of keyword arguments: tensors and plain values. New values are drawn for each check, of the same
+    shapes, dtypes and ranges.
+
+    A reference file defines `Model`, `get_inputs()` and, where Model takes arguments,
+    `get_init_inputs()`. A candidate file defines `ModelNew` (or `Model`). `device` is `cpu`,
+    `cuda`, `cuda:N` or `auto`, which is the GPU where there is one. With `require_kernel` a
+    candidate must do its work in its own Triton or CUDA kernels. `executor`, such as a
     `cudal1_ci.processes.Container`, runs them instead of `python`. For many candidates use one
     `Session`.
 
     Raises:
-        ConfigError: The reference does not state a problem.
+        ConfigError: The reference does not state a problem, or a function cannot be sent by name.
         UnsupportedError: This machine does not have what is required.
         WorkerError: The verifier could not be started or died.
     """
-    problem = text_problem(Path(reference), mode)
+    if isinstance(reference, str | Path) and isinstance(candidate, str | Path):
+        problem = text_problem(Path(reference), mode)
+        proposed = candidate_of(problem, Path(candidate))
+    elif callable(reference) and callable(candidate) and inputs is not None:
+        problem, proposed = functions_pair(reference, candidate, inputs, mode)
+    else:
+        raise ConfigError("verify: expected two files, or two functions and `inputs`")
     with Session(
         config or TrialConfig(),
         python=python,
@@ -72,9 +88,11 @@ def verify(
         require_kernel=require_kernel,
         executor=executor,
     ) as session:
-        evaluation = session.evaluate(problem, candidate_of(problem, Path(candidate)))
+        evaluation = session.evaluate(problem, proposed)
         evaluation = session.examine_contract(problem, evaluation)
-    return with_own_names(evaluation, Path(reference), Path(candidate))
+    if isinstance(reference, str | Path) and isinstance(candidate, str | Path):
+        return with_own_names(evaluation, Path(reference), Path(candidate))
+    return evaluation
 
 
 def text_problem(path: Path, mode: str) -> Problem:

@@ -31,7 +31,7 @@ def folder(clock, tmp_path_factory):
     for seconds in range(1, 20):  # until a part of it was done, whatever the machine
         first = leg("--budget", f"{seconds}s")
         assert first.code == 6, first.stderr
-        assert "--resume goes on" in first.stdout
+        assert "--resume continues" in first.stdout
         if evaluations_in(folder):
             break
     assert evaluations_in(folder)

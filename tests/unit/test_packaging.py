@@ -49,13 +49,26 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def required(name: str | None) -> list[str]:
+    """What the project needs, or an extra or a group of it."""
+    project = PROJECT["project"]
+    if name is None:
+        return project["dependencies"]
+    if name in project["optional-dependencies"]:
+        return project["optional-dependencies"][name]
+    done = run(sys.executable, str(ROOT / ".ci/group"), name)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_what_only_a_checkout_needs_is_no_public_extra():
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"torch", "model", "vllm", "ray"}
+    assert {"pytest", "torch", "trl", "ruff"} <= {Requirement(t).name for t in required("test")}
+
+
 @pytest.mark.parametrize("extra", [None, "test", "torch", "train"])
 def test_every_dependency_is_pinned_to_a_version_that_it_allows(extra):
-    project = PROJECT["project"]
-    texts = project["optional-dependencies"][extra] if extra else project["dependencies"]
-    for requirement in map(Requirement, texts):
-        if requirement.name == project["name"]:
-            continue
+    for requirement in map(Requirement, required(extra)):
         version = pins().get(canonical(requirement.name))
         assert version is not None, f"pin {requirement.name} in constraints.txt: make pins"
         assert requirement.specifier.contains(version), f"{requirement}: pinned to {version}"

@@ -49,6 +49,11 @@ ANSWERING = "cudal1-ci-commands.yml"
 REMEMBERING = "cudal1-ci-trend.yml"
 """The one workflow that pushes to a branch."""
 
+SCANNING = "cudal1-ci-code-scanning.yml"
+"""The one workflow that writes alerts of code scanning."""
+RELEASING = "release.yml"
+"""The one workflow that publishes the package, from a tag."""
+
 ALL_OTHERS = {name for names in ALSO.values() for name in names}
 RECORDS = [
     (ACTION, Inputs),
@@ -98,7 +103,7 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 def lint(tool: str, *words: object) -> subprocess.CompletedProcess[str]:
     """A linter of the test dependencies; one that is missing fails the test."""
     found = shutil.which(tool, path=Path(sys.executable).parent) or shutil.which(tool)
-    assert found, f"{tool} is not installed: pip install -c constraints.txt -e .[test]"
+    assert found, f"{tool} is not installed: make venv"
     return subprocess.run([found, *map(str, words)], capture_output=True, text=True, timeout=60)
 
 
@@ -138,7 +143,7 @@ def test_every_python_that_the_package_names_is_one_that_our_workflows_use():
         "classifiers"
     ]
     named = [one.rpartition(" ")[2] for one in classifiers if "Python :: 3." in one]
-    assert set(re.findall(r'"(3\.\d+)"', "".join(lines))) == set(named)
+    assert set(named) <= set(re.findall(r'"(3\.\d+)"', "".join(lines)))
 
 
 def test_the_linters_find_what_is_wrong_with_a_bad_workflow(tmp_path):
@@ -173,7 +178,12 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
         assert job["timeout-minutes"] <= most, name
 
 
-PUBLISHER_USES = r"actions/download-artifact@|OWNER/cudal1-ci/actions/(publish|commands)@"
+PUBLISHER_USES = (
+    r"actions/download-artifact@|OWNER/cudal1-ci/actions/(publish|commands)@"
+    r"|github/codeql-action/upload-sarif@"
+)
+RELEASE_RIGHTS = {"publish": {"id-token", "attestations"}, "announce": {"contents"}}
+RELEASE_USES = r"(actions/(download-artifact|attest-build-provenance)|pypa/gh-action-pypi-publish)@"
 TREND_RIGHTS = {"trend": {"contents"}, "pages": {"pages", "id-token"}}
 TREND_USES = (
     r"actions/(download-artifact|checkout|upload-pages-artifact|deploy-pages)@"
@@ -193,12 +203,20 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
         rights = {"checks", "pull-requests"}
         rights |= {"actions", "contents"} if path.name == ANSWERING else set()
         rights = {"issues"} if path.name == SWEEPING else rights
+        rights = {"security-events"} if path.name == SCANNING else rights
+        rights = RELEASE_RIGHTS[name] if path.name == RELEASING else rights
         is_trend = path.name == REMEMBERING
         assert writes <= (TREND_RIGHTS[name] if is_trend else rights), name
         assert job["runs-on"] == "ubuntu-latest", f"{name}: not where measured code has run"
+        uses = TREND_USES if is_trend else PUBLISHER_USES
+        uses = RELEASE_USES if path.name == RELEASING else uses
         for step in job["steps"]:
+            if path.name == RELEASING and "run" in step:
+                commands = re.findall(r"^(?:\|\| )?(\w+)[ =]", step["run"], re.MULTILINE)
+                assert set(commands) == {"gh", "ref"}, "GitHub's own program alone"
+                continue
             assert "run" not in step, name
-            assert re.match(TREND_USES if is_trend else PUBLISHER_USES, step["uses"])
+            assert re.match(uses, step["uses"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
@@ -533,3 +551,7 @@ def test_init_asks_where_the_action_is_when_an_installation_does_not_say(
     assert done.exit_code == 2
     assert "--action OWNER/cudal1-ci@COMMIT" in done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_the_market_place_takes_the_description_of_the_action():
+    assert len(document(ACTION)["description"]) < 125

@@ -257,4 +257,5 @@ def written(document: Report, folder: Path) -> Outcome:
     )
     (folder / "report.json").write_text(render(document, "json"), encoding="utf-8")
     (folder / "report.md").write_text(render(document, "md"), encoding="utf-8")
-    return outcome
+    (folder / "report.sarif").write_text(render(document, "sarif"), encoding="utf-8")
+    return msgspec.structs.replace(outcome, report_sarif=folder / "report.sarif")

@@ -41,6 +41,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of the best proposal: the geometric mean over its workloads of what is certain at least."""
     report_json: Path | None = None
     report_md: Path | None = None
+    report_sarif: Path | None = None
 
 
 def outcome_of(document: Report) -> Outcome:
@@ -73,6 +74,7 @@ def output_lines(outcome: Outcome) -> dict[str, str]:
         "best-speedup": "" if speedup is None else f"{speedup:.3g}",
         "report-json": str(outcome.report_json or ""),
         "report-md": str(outcome.report_md or ""),
+        "report-sarif": str(outcome.report_sarif or ""),
     }
 
 

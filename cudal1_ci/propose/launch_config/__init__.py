@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from cudal1_ci.propose.launch_config.cuda import cuda_numbers, cuda_numbers_in_strings
+from cudal1_ci.propose.launch_config.launched import Launched
 from cudal1_ci.propose.launch_config.number import LaunchNumber, written
 from cudal1_ci.propose.launch_config.triton import triton_numbers
 from cudal1_ci.propose.target_file import file_text, with_file
-from cudal1_ci.records import Candidate, Exemplar, Problem, Target, TreeProgram
+from cudal1_ci.records import Candidate, Exemplar, Problem, Program, TextProgram, TreeProgram
 
 NAME = "launch_parameters"
 FAMILY = "launch parameters"
@@ -54,38 +57,51 @@ class Launches:
     """A file that launches the problem's kernel, with the numbers of the launch."""
 
     problem: Problem
-    kernel: Target
-    program: TreeProgram
+    kernel: str
+    kind: str
+    """`triton_kernel` or `cuda_kernel`."""
+    program: Program
     path: str
     text: str
     numbers: tuple[LaunchNumber, ...]
+    recorded: Launched | None = None
+    """How a recorded call launched it."""
 
     def candidate(self, steps: Mapping[LaunchNumber, int]) -> Candidate | None:
         """Return a candidate with numbers moved by steps; None if a number cannot move."""
         values = {one: value for one, by in steps.items() if (value := one.after(by)) is not None}
         if len(values) < len(steps):
             return None
+        if self.recorded is not None and not self.recorded.is_useful(values):
+            return None
         settings = ", ".join(f"{one.name}={new}" for one, new in values.items())
         lines = "\n".join(f"- `{one.name}`: {one.value} -> {new}" for one, new in values.items())
         text = written(self.text, values)
         return Candidate(
             problem_id=self.problem.id,
-            program=with_file(self.program, self.path, self.text, text),
+            program=self.program_with(text),
             proposer=f"{NAME}({settings})",
-            analysis=f"- {WHY}\n\nFound in launches of `{self.kernel.last_name}`:\n{lines}",
-            design=f"- {NAME}: {DESIGN}{TUNED if self.kernel.kind == 'triton_kernel' else ''}",
+            analysis=f"- {WHY}\n\nFound in launches of `{self.kernel}`:\n{lines}",
+            design=f"- {NAME}: {DESIGN}{TUNED if self.kind == 'triton_kernel' else ''}",
             techniques=(FAMILY,),
         )
 
+    def program_with(self, text: str) -> Program:
+        """Return the program with another text of the file."""
+        if isinstance(self.program, TextProgram):
+            return msgspec.structs.replace(self.program, source=text)
+        return with_file(self.program, self.path, self.text, text)
+
     def singles(self) -> list[tuple[Candidate, tuple[LaunchNumber, int]]]:
         """Return a candidate for each single number, the smaller steps first."""
+        steps = STEPS if self.recorded is None else self.recorded.steps
         found = [
             (one, (number, by))
-            for by in STEPS
+            for by in steps
             for number in self.numbers
             if (one := self.candidate({number: by})) is not None
         ]
-        return found[: MOST_SINGLES[self.kernel.kind]]
+        return found[: MOST_SINGLES[self.kind]]
 
     def further(self, exemplars: Sequence[Exemplar]) -> list[Candidate]:
         """Return new candidates: changes that gained together, and the best change a step
@@ -123,15 +139,18 @@ def launches_of(problem: Problem) -> Launches | None:
     callers = [one.partition(":")[0] for one in kernel.launchers]
     for path in dict.fromkeys((kernel.path, *callers)):
         text = file_text(program, path)
-        numbers = numbers_in(path, text, kernel, definition) if text is not None else ()
+        numbers = numbers_in(path, text, kernel.last_name, kernel.kind, definition) if text else ()
         if text is not None and numbers:
-            return Launches(problem, kernel, program, path, text, numbers)
+            return Launches(problem, kernel.last_name, kernel.kind, program, path, text, numbers)
     return None
 
 
-def numbers_in(path: str, text: str, kernel: Target, definition: str) -> tuple[LaunchNumber, ...]:
-    if kernel.kind == "triton_kernel":
-        return triton_numbers(text, kernel.last_name, definition)
+def numbers_in(
+    path: str, text: str, kernel: str, kind: str, definition: str
+) -> tuple[LaunchNumber, ...]:
+    """Return the numbers in a file's launches of a kernel."""
+    if kind == "triton_kernel":
+        return triton_numbers(text, kernel, definition)
     if path.endswith(".py"):
-        return cuda_numbers_in_strings(text, kernel.last_name)
-    return cuda_numbers(text, kernel.last_name)
+        return cuda_numbers_in_strings(text, kernel)
+    return cuda_numbers(text, kernel)

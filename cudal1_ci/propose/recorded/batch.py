@@ -23,6 +23,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.windows import moving
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
@@ -33,7 +34,6 @@ class Batch:
 
     loop: Loop
     lift: Lift
-    lines: list[str] = field(default_factory=list)
     new: dict[cst.CSTNode, str] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
     results: set[str] = field(default_factory=set)
@@ -47,6 +47,12 @@ class Batch:
     """Whether turns write into tensors."""
     has_effect: bool = False
     """Whether turns write into tensors that are no locals of theirs."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Return what is written in the place of the loop."""
+        assert self.lift.lines is not None
+        return self.lift.lines
 
     def change(self) -> Change:
         """Return the loop as batched lines; raise Refused if it is another one."""
@@ -74,10 +80,9 @@ class Batch:
             raise Refused("no sum, list or tensor is made in it")
         if self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused("what the last pass leaves is read after the loop")
-        lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,
-            new={self.loop.node: "\n".join(lines), **self.new},
+            new={self.loop.node: "\n".join(self.lines), **self.new},
             found=shown_loop(self.loop),
             modules=frozenset(("torch",)),
         )
@@ -123,6 +128,17 @@ class Batch:
         if name in names_in(value) and name not in self.lift.known:
             line = self.loop.file.ranges[value].start.line
             raise Refused(f"line {line} carries `{name}` from one pass to the next")
+        bounds = self.lift.bounds
+        number = None
+        if bounds is not None:
+            number = moving(value, bounds.index, self.lift.numbers, self.lift.changing)
+        self.lift.numbers.pop(name, None)
+        if number is not None:
+            self.forget(name)
+            self.stored.add(name)
+            self.lift.known.pop(name, None)
+            self.lift.numbers[name] = number
+            return
         lifted = self.lift.lift_any(value)
         self.stored.add(name)
         made = self.loop.operations.get(value)
@@ -131,7 +147,7 @@ class Batch:
         elif isinstance(value, cst.Name):
             self.lift.dtypes[name] = self.lift.dtype(value)
         is_copy = self.writes and lifted.is_new and lifted.ragged is None
-        if lifted.ragged is not None or not (lifted.is_computed or is_copy):
+        if not (lifted.is_tensor or lifted.pair) or not (lifted.is_computed or is_copy):
             self.forget(name)
             self.lift.known[name] = lifted
             return
@@ -162,7 +178,12 @@ class Batch:
         for one, known in self.lift.known.items():
             if one == name or (not views_too and not known.is_new and known.ragged is None):
                 continue
-            codes = [known.code, *(part.code for part in known.ragged or ())]
+            codes = [
+                known.code,
+                known.valid,
+                known.classes,
+                *(part.code for part in known.ragged or ()),
+            ]
             if any(code and name in names_in(cst.parse_expression(code)) for code in codes):
                 raise Refused
         if any(name in names_in(cst.parse_expression(one)) for one in self.pending):
@@ -407,15 +428,18 @@ class Batch:
         at = lines.index(loop)  # type: ignore[arg-type]
         before = [one for one in lines[:at] if name in names_anywhere(one)]
         after = [one for one in lines[at + 1 :] if name in names_anywhere(one)]
-        if len(before) != 1 or not is_empty_list(before[0], name) or len(after) != 1:
+        if len(before) != 1 or not is_empty_list(before[0], self.results) or not after:
             raise Refused
-        if reads_of(self.loop.function, name) != 2:
+        is_rebound = block is self.loop.function.body and binds(after[0], name)
+        if not is_rebound and (len(after) != 1 or reads_of(self.loop.function, name) != 2):
             raise Refused
-        join = the_join(after[0], name)
-        lifted = self.lift.lift(value)
+        value_read = bound_value(after[0]) if is_rebound else after[0]
+        join = None if value_read is None else the_join(value_read, name)
+        lifted = self.lift.lift_any(value)
         if join is None:
             raise Refused
-        code = joined(self.loop.code(join.func), join, lifted)
+        dtype = self.lift.dtype(value)
+        code = joined(self.loop.code(join.func), join, lifted, dtype)
         if names_in(cst.parse_expression(lifted.code)) & self.changes_later:
             raise Refused
         self.pending.append(lifted.code)
@@ -424,7 +448,8 @@ class Batch:
             self.new[join] = code
         else:
             self.lines.append(f"{name} = {code}")
-            self.new[join] = name
+            is_copy = is_rebound and bound_value(after[0]) is join
+            self.new[after[0] if is_copy else join] = "" if is_copy else name
 
 
 def shown_loop(loop: Loop) -> str:
@@ -444,7 +469,10 @@ def reads_of(function: cst.FunctionDef, name: str) -> int:
             count += 1
         if isinstance(one, cst.AssignTarget | cst.For | cst.Param):
             target = one.name if isinstance(one, cst.Param) else one.target
-            stores += isinstance(target, cst.Name) and target.value == name
+            parts = (
+                [o.value for o in target.elements] if isinstance(target, cst.Tuple) else [target]
+            )
+            stores += sum(isinstance(o, cst.Name) and o.value == name for o in parts)
     return count - stores
 
 
@@ -478,17 +506,23 @@ def kind_and_dimension(function: str, join: cst.Call) -> tuple[str, int]:
     return kind, integer(join.args[1].value)
 
 
-def joined(function: str, join: cst.Call, lifted: Lifted) -> str:
-    """Return what joins the turns as `torch.stack` or `torch.cat` did."""
-    if lifted.turns is None or not lifted.is_new:
+def joined(function: str, join: cst.Call, lifted: Lifted, dtype: str = "") -> str:
+    """Return what joins the turns as `torch.stack`, `torch.cat` or `sum` did."""
+    if lifted.valid and kind_and_dimension(function, join) == ("cat", 0):
+        return f"{lifted.code}[{lifted.valid}]"
+    if lifted.turns is None or not (lifted.is_new or lifted.has_windows) or not lifted.is_tensor:
         raise Refused
+    if function == "sum" and len(join.args) == 1 and dtype.startswith(("float", "bfloat")):
+        first = lifted.first()
+        return f"{bracketed(first.code)}.sum(0)"
     kind, dim = kind_and_dimension(function, join)
     if dim < 0:
         dim += lifted.rank + (kind == "stack")
     if kind == "cat" and lifted.is_kept and lifted.turns == dim:
         return lifted.code
     code = moved(lifted, dim)
-    return f"{bracketed(code)}.flatten({dim}, {dim + 1})" if kind == "cat" else code
+    code = f"{bracketed(code)}.flatten({dim}, {dim + 1})" if kind == "cat" else code
+    return code if lifted.is_new else f"{bracketed(code)}.clone()"
 
 
 def moved(lifted: Lifted, dim: int) -> str:
@@ -576,13 +610,33 @@ def append_of(node: cst.Expr) -> tuple[str, cst.BaseExpression] | None:
     )
 
 
-def is_empty_list(node: cst.CSTNode, name: str) -> bool:
-    """Return whether a line is `outs = []`."""
+def bound_value(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """Return what a line assigns."""
+    line = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
+    return line.value if isinstance(line, cst.Assign) and len(node.body) == 1 else None  # type: ignore[attr-defined]
+
+
+def binds(node: cst.CSTNode, name: str) -> bool:
+    """Return whether a line is an assignment to a name alone."""
+    return bound_value(node) is not None and all(
+        isinstance(one.target, cst.Name) and one.target.value == name
+        for one in within(node)
+        if isinstance(one, cst.AssignTarget)
+    )
+
+
+def is_empty_list(node: cst.CSTNode, names: set[str]) -> bool:
+    """Return whether a line is `outs = []`, or `outs, sums = [], []`."""
     if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
         return False
     assign = node.body[0]
     if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
         return False
     target, value = assign.targets[0].target, assign.value
-    is_empty = isinstance(value, cst.List) and not value.elements
-    return isinstance(target, cst.Name) and target.value == name and is_empty
+    targets: list[cst.CSTNode] = [target]
+    values: list[cst.CSTNode] = [value]
+    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+        targets = [one.value for one in target.elements]
+        values = [one.value for one in value.elements]
+    are_empty = all(isinstance(one, cst.List) and not one.elements for one in values)
+    return are_empty and all(isinstance(o, cst.Name) and o.value in names for o in targets)

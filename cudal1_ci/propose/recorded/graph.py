@@ -90,6 +90,12 @@ class Operation:
         return literal(self.argument(position, name))
 
 
+def time_us(operation: Operation) -> float:
+    """Return the time of an operation: on its device, where that was timed."""
+    device_us = operation.recorded.device_us
+    return operation.recorded.host_us if device_us is None else device_us
+
+
 def literal(argument: Argument | None) -> object:
     """Return what a literal argument is."""
     if argument is None:
@@ -116,7 +122,11 @@ class Graph:
         ]
         self.maker: dict[int, Operation] = {}
         self.readers: dict[int, list[Operation]] = {}
+        self.parts_of_call: dict[int, list[Operation]] = {}
+        """Operations of a call into other code, in order."""
         for one in self.operations:
+            if (number := one.recorded.library_call) is not None:
+                self.parts_of_call.setdefault(number, []).append(one)
             given = dict.fromkeys(values_in(one.recorded))
             for read in given:
                 self.readers.setdefault(read, []).append(one)
@@ -162,6 +172,12 @@ class Graph:
         """Return the only operation that reads a value; None if the call returns it too."""
         found = self.readers.get(value, []) if value is not None else []
         return found[0] if len(found) == 1 and value not in self.recording.outputs else None
+
+    def in_one_call(self, operation: Operation) -> list[Operation]:
+        """Return the operations of the library call that an operation is a part of: of
+        `rearrange(x, "b (h d) -> b h d", h=8)` all that it does."""
+        number = operation.recorded.library_call
+        return [operation] if number is None else self.parts_of_call[number]
 
     def parts(self, operation: Operation | None) -> tuple[int | None, int | None]:
         """Return the two operands of a binary operation; None for one that is no tensor."""

@@ -56,6 +56,9 @@ class Hoist:
                 self.lines.insert(0, f"{name} = {code}")
         loop = self.loop.node.with_changes(leading_lines=[])
         text = self.loop.code(cst.ensure_type(loop.visit(Swap(self.new)), cst.For))
+        made = {name for line in self.lines for name in stored_names(cst.parse_module(line))}
+        if any(made & names_in(cst.parse_module(line)) for line in self.lift.lines or ()):
+            raise Refused
         lines = [*(self.lift.lines or []), *self.lines]
         return Change(
             file=self.loop.name,

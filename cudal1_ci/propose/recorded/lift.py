@@ -7,7 +7,7 @@ Turns become a dimension: `x[:, t]` is `x` with the turns at dimension 1, `self.
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -44,6 +44,16 @@ from cudal1_ci.propose.recorded.lifted import (
     within,
 )
 from cudal1_ci.propose.recorded.source import File, Source, bracketed
+from cudal1_ci.propose.recorded.spans import (
+    FLOATS,
+    REDUCED,
+    by_class,
+    host_number,
+    masked,
+    reduced,
+    rolled,
+)
+from cudal1_ci.propose.recorded.windows import Moving, moving, unfolded, width
 from cudal1_ci.propose.rewrites.terms import names_in
 
 
@@ -69,6 +79,17 @@ class Lift:
     """Of tensors that names of the loop hold."""
     writes: bool = False
     """Whether turns write into tensors of their own."""
+    helper: Callable[[Lift, cst.Call], Lifted] | None = None
+    """What writes a call of a function of the checkout for all turns."""
+    stacked: Callable[[Lift, cst.Call], Lifted | None] | None = None
+    """What writes a call of each turn's own module for all turns."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """Code of the lists of which names of the loop are the modules."""
+    turns: str = ""
+    """Code of the number of turns, if tensors may have more rows."""
+    functional: str = "torch.nn.functional"
+    numbers: dict[str, Moving] = field(default_factory=dict)
+    """Numbers of the host that names of the loop hold."""
 
     def __post_init__(self) -> None:
         self.ranks: dict[cst.CSTNode, tuple[int, str]] = {}
@@ -95,7 +116,7 @@ class Lift:
     def lift(self, node: cst.BaseExpression) -> Lifted:
         """Return an expression for all turns. Raises: Refused, with the innermost reason."""
         found = self.lift_any(node)
-        if found.pair or found.ragged is not None:
+        if not found.is_tensor:
             raise Refused(self.at(node, "is more than one tensor of one size in all passes"))
         return found
 
@@ -129,6 +150,17 @@ class Lift:
             return found
         if isinstance(node, cst.Subscript):
             return self.subscript(node)
+        classes = self.classes(node)
+        if classes is not None:
+            return classes
+        read = host_number(node)
+        if read is not None:
+            number = self.lift(read)
+            if number.rank or number.turns != 0 or self.dtype(read) not in INDEX_DTYPES:
+                raise Refused
+            return replace(number, is_host=True)
+        if isinstance(node, cst.Call) and node not in self.operations and self.helper is not None:
+            return self.helper(self, node)
         operation = self.operation(node)
         if isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation):
             return self.elementwise(node, self.children(node))
@@ -140,6 +172,20 @@ class Lift:
                 raise Refused
             return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
         raise Refused
+
+    def classes(self, node: cst.BaseExpression) -> Lifted | None:
+        """Return what `classes == i` is, with the turn's number."""
+        if not isinstance(node, cst.Comparison) or self.bounds is None or self.bounds.low:
+            return None
+        left, right = self.children(node)
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, cst.Name) and one.value == self.bounds.index:
+                is_fixed = not self.varies(other) and self.operation(node).name == "eq"
+                if not is_fixed or self.rank(node) != 1 or self.dtype(other) not in INDEX_DTYPES:
+                    return None
+                self.check_pure(other)
+                return Lifted("", 1, 0, classes=self.code(other))
+        return None
 
     def check_pure(self, node: cst.BaseExpression) -> None:
         """Refuse what may not be moved."""
@@ -178,11 +224,27 @@ class Lift:
             return self.matmul(node, operands)
         if operation.name not in BINARY | UNARY:
             raise Refused
-        parts = [self.lift(one) for one in operands]
+        parts = [self.operand(one, operands) for one in operands]
         dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
         if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
             raise Refused  # a tensor without dimensions promotes no other
         return self.rebuilt(node, operands, aligned(parts))
+
+    def operand(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
+        """Return an operand for all turns; the turn's number as a tensor, beside one whose dtype
+        that does not change."""
+        offset = None if self.bounds is None else self.bounds.offset(node)
+        others = [one for one in operands if one is not node]
+        if offset is None or len(others) != 1 or self.bounds is None:
+            return self.lift(node)
+        if not self.is_float(others[0]) and self.dtype(others[0]) != "int64":
+            raise Refused
+        device = bracketed(self.lift(others[0]).code)
+        code = f"torch.arange({self.bounds.limits(offset)}, device={device}.device)"
+        return Lifted(code, 0, 0, is_computed=True)
+
+    def is_float(self, node: cst.BaseExpression) -> bool:
+        return self.dtype(node).startswith(FLOATS)
 
     def matmul(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
         parts = [self.lift(one) for one in operands]
@@ -223,6 +285,11 @@ class Lift:
         is_pair = is_pair and bool(self.known[base.value].pair)  # type: ignore[attr-defined]
         if not is_pair and not (made and is_pair_operation(made[0])):
             return None
+        if index == 0 and made and made[0].name in ("max", "min") and isinstance(base, cst.Call):
+            over = self.source.operands(made[0])[0]
+            if over is not None and self.varies(over) and (x := self.lift_any(over)).valid:
+                name = f"a{made[0].name}"
+                return reduced(base, made, x, name, self.dtype(over), self.kept)
         pair = self.lift_any(base)
         if not pair.pair or index not in (0, 1):
             raise Refused
@@ -273,7 +340,7 @@ class Lift:
         if name not in self.changing:
             return f"{name}.size({dim})"
         known = self.known.get(name)
-        if known is None or known.pair or known.ragged is not None or known.turns is None:
+        if known is None or not known.is_tensor or known.turns is None:
             raise Refused
         x = known.first()
         return f"{bracketed(x.code)}.size({dim + 1 if dim >= 0 else dim})"
@@ -281,6 +348,9 @@ class Lift:
     # --- calls ------------------------------------------------------------------------------------
 
     def call(self, node: cst.Call, operation: Operation) -> Lifted:
+        own = None if self.stacked is None else self.stacked(self, node)
+        if own is not None:
+            return own
         operands = self.source.operands(operation)
         plain = [one.value for one in node.args if one.keyword is None and not one.star]
         named = [one.value for one in node.args if one.keyword is not None]
@@ -304,6 +374,12 @@ class Lift:
             raise Refused
         real = [one for one in operands if one is not None]
         name = operation.name
+        if name in REDUCED and self.varies(real[0]):
+            x, made, dtype = self.lift_any(real[0]), self.operations[node], self.dtype(real[0])
+            if x.valid:
+                return reduced(node, made, x, name, dtype, self.kept)
+            if x.classes and x.code and self.is_float(real[0]) and self.bounds is not None:
+                return by_class(node, made, x, name, self.bounds.high, self.kept)
         if name == "einsum":
             return self.einsum(node, plain)
         if name == "matmul":
@@ -363,9 +439,21 @@ class Lift:
             dim = dim + rank if dim < 0 else dim
             if x.turns == dim and not x.is_kept:
                 return replace(x, rank=rank, is_kept=True)
+        windows = x.code if x.has_windows and x.turns == 1 else ""
         x = x.first()
         if name in ("view", "reshape"):
-            return self.reshaped(node, x, operands)
+            return self.reshaped(node, x, operands, windows)
+        if name == "roll" and len(operands) in (2, 3) and self.varies(operands[1]):
+            named = [one for one in node.args if one.keyword is not None]
+            dims = [*operands[2:], *(one.value for one in named)]
+            shift = self.lift_any(operands[1])
+            is_plain = len(dims) == 1 and x.turns is not None and x.rank > 0
+            if not is_plain or not shift.is_host:
+                raise Refused
+            return rolled(x, shift, integer(dims[0]), self.kept)
+        if name == "repeat" and x.turns is not None and len(given) == x.rank == rank:
+            sizes = ", ".join(["1", *map(self.number, given)])
+            return Lifted(f"{bracketed(x.code)}.repeat({sizes})", rank, 0, is_computed=True)
         if name == "t" and x.rank == 2:
             return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
         new = {operands[0]: x.code}
@@ -407,7 +495,9 @@ class Lift:
         flat = f"{bracketed(x.code)}.flatten(1)" if x.rank > 1 else bracketed(x.code)
         return Lifted(f"{flat}.{WHOLE[name]}(dim=1)", 0, 0, is_computed=True)
 
-    def reshaped(self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression]) -> Lifted:
+    def reshaped(
+        self, node: cst.Call, x: Lifted, operands: Sequence[cst.BaseExpression], windows: str = ""
+    ) -> Lifted:
         function = node.func
         sizes = operands[1:]
         is_method = isinstance(function, cst.Attribute) and function.value is operands[0]
@@ -425,6 +515,11 @@ class Lift:
             return replace(x, code=flat, rank=1, is_new=False)
         if "-1" in spelled and split(self.bounds.count)[1] < 0:
             raise Refused  # without a turn, -1 has no meaning
+        of, _, kept = windows.partition(".unfold(1, ")
+        if kept and spelled[0] in (f"{of}.size(0)", f"{of}.shape[0]"):  # the rows stay first
+            listed = ", ".join([spelled[0], self.bounds.count, *spelled[1:]])
+            code = f"{windows}.reshape({listed})"
+            return replace(x, code=code, rank=self.rank(node), turns=1, is_new=False)
         listed = ", ".join([self.bounds.count, *spelled])
         code = f"{bracketed(x.code)}.reshape({listed})"
         return replace(x, code=code, rank=self.rank(node), is_new=False)
@@ -456,13 +551,51 @@ class Lift:
         base = node.value
         parts = [one.slice for one in node.slice]
         if self.varies(base):
+            if len(parts) == 1 and self.is_span(parts[0]):
+                return self.spanned(self.lift(base).first(), parts[0], self.rank(node))
             return self.of_turn(node, self.lift(base).first(), parts)
         self.check_pure(base)
+        if len(parts) > 1 and self.is_span(parts[1]) and all(map(is_whole, parts[2:])):
+            return self.spanned(self.row_of(base, parts[0]), parts[1], self.rank(node))
+        only = parts[0].value if len(parts) == 1 and isinstance(parts[0], cst.Index) else None
+        mask = self.known.get(only.value) if isinstance(only, cst.Name) else None
+        mask = mask or (self.classes(only) if only is not None else None)
+        if mask is not None and mask.classes and not mask.code:
+            return Lifted(self.code(base), self.rank(node), 0, classes=mask.classes)
         turning = [i for i, one in enumerate(parts) if self.varies(one)]
         others = [one for i, one in enumerate(parts) if i not in turning]
         if len(turning) == 1 and all(is_basic(one) for one in others):
             return self.picked(node, parts, turning[0])
         return self.gathered(node, parts)
+
+    def is_span(self, part: cst.BaseSlice) -> bool:
+        """Return whether a part of a subscript is `:n`, with a length of the turn."""
+        if not isinstance(part, cst.Slice) or part.upper is None or part.step is not None:
+            return False
+        starts = part.lower is None or self.code(part.lower) == "0"
+        return starts and self.varies(part.upper)
+
+    def row_of(self, base: cst.BaseExpression, part: cst.BaseSlice) -> Lifted:
+        """Return the row of a tensor that has the turn's number."""
+        index = part.value if isinstance(part, cst.Index) else None
+        if index is None or self.bounds is None or self.bounds.offset(index) != 0:
+            raise Refused
+        span = self.bounds.span(0, (self.code(base), 0))
+        code = self.code(base) if span == ":" else f"{bracketed(self.code(base))}[{span}]"
+        return Lifted(code, 1, 0, is_new=False)
+
+    def spanned(self, x: Lifted, part: cst.BaseSlice, rank: int) -> Lifted:
+        """Return the first positions of each turn."""
+        upper = cst.ensure_type(part, cst.Slice).upper
+        if upper is None or x.turns != 0:
+            raise Refused
+        bound = self.lift_any(upper)
+        is_number = bound.is_host or self.dtype(upper) in INDEX_DTYPES
+        if bound.rank or bound.turns != 0 or not replace(bound, is_host=False).is_tensor:
+            raise Refused
+        if not is_number:
+            raise Refused
+        return masked(x, bound, rank, self.kept)
 
     def of_turn(self, node: cst.Subscript, x: Lifted, parts: list[cst.BaseSlice]) -> Lifted:
         """Return a subscript of a value that differs between turns."""
@@ -495,6 +628,9 @@ class Lift:
             index = part.lower
             if index is None or part.upper is None or part.step is not None:
                 raise Refused
+            sliding = self.sliding(node, parts, at)
+            if sliding is not None:
+                return sliding
             if not one_more(self.code(part.upper), self.code(index)):
                 raise Refused
         else:
@@ -519,6 +655,28 @@ class Lift:
         else:
             code = f"{base}[{', '.join([*[':'] * at, picks.code])}]"
         return Lifted(code, rank, turns, is_kept, is_computed=True)
+
+    def sliding(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted | None:
+        """Return windows that begin at each turn's position; None if they are single positions."""
+        part = cst.ensure_type(parts[at], cst.Slice)
+        if self.bounds is None or self.bounds.low or part.lower is None or part.upper is None:
+            return None
+        lower, upper = (
+            moving(one, self.bounds.index, self.numbers, self.changing)
+            for one in (part.lower, part.upper)
+        )
+        size = width(lower, upper)
+        if lower is None or size is None or (size == "1" and lower.step == "1"):
+            return None
+        rank, base = self.rank(node), self.code(node.value)
+        turns = self.position(parts, at, rank, is_kept=True)
+        listed = [self.spelled(one) for one in parts]
+        listed[at] = ":"
+        while listed and listed[-1] in (":", "..."):
+            listed.pop()
+        base = f"{base}[{', '.join(listed)}]" if any(o != ":" for o in listed) else base
+        code = unfolded(base, turns, size, lower.step, self.bounds.count, rank)
+        return Lifted(code, rank, turns, is_new=False, has_windows=True)
 
     def dtype(self, node: cst.BaseExpression) -> str:
         if node in self.ranks:
@@ -559,7 +717,8 @@ class Lift:
         listed = []
         for index, dims in indices:
             if isinstance(index, str):
-                listed.append(self.named(f"{index}[{', '.join([':', *['None'] * most])}]"))
+                whole = f"{index}[{', '.join([':', *['None'] * most])}]"
+                listed.append(self.kept(whole, "positions"))
             elif index.turns is not None and dims != most:
                 raise Refused
             else:
@@ -570,15 +729,14 @@ class Lift:
         assert self.bounds is not None
         return f"torch.arange({self.bounds.limits(offset)}, device={self.code(base)}.device)"
 
-    def named(self, code: str) -> str:
-        """Return a name for code that is assigned before, where there is room for that."""
-        if self.lines is None:
+    def kept(self, code: str, wanted: str) -> str:
+        """Return a name for code that is assigned before; the code where there is no room."""
+        if self.lines is None or code.isidentifier():
             return code
         known = {value: name for name, _, value in (one.partition(" = ") for one in self.lines)}
-        if code not in known:
-            name = self.free_name("positions")
-            self.lines.append(f"{name} = {code}")
-            return name
+        if code not in known or names_in(cst.parse_expression(code)) & self.changing:
+            known[code] = self.free_name(wanted)
+            self.lines.append(f"{known[code]} = {code}")
         return known[code]
 
     def free_name(self, wanted: str) -> str:

@@ -73,6 +73,21 @@ class Lifted:
     """Whether it holds positions of a dimension without a duplicate: "all" of them, or "some"."""
     ragged: tuple[Lifted, Lifted] | None = None
     """Positions and their mask, if it is the positions that a mask lets through."""
+    valid: str = ""
+    """Code of the mask of the positions that a turn has, if those are the first ones."""
+    classes: str = ""
+    """Code of the classes of rows, if a turn has those of its class; without other code it is the
+    mask of them."""
+    is_host: bool = False
+    """Whether a turn has it as a number of the host."""
+    has_windows: bool = False
+    """Whether turns may share elements, as windows that slide over a tensor do."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Return whether it is one tensor of one size in all turns."""
+        is_part = self.ragged is not None or self.valid or self.classes
+        return not (self.pair or is_part or self.is_host)
 
     def first(self) -> Lifted:
         """Return it with the turns as first dimension."""

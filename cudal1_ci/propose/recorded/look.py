@@ -50,8 +50,9 @@ class Look:
         """Return the nearest miss of each place that nothing is proposed for, in order of lines.
         Of several rules that miss the same statement the first one is heard, and of one rule what
         it said first."""
-        new = {node for _, change in self.changes for node in change.new}
-        changed = {one for _, change in self.changes for one in statements_of(self.call, change)}
+        large = [change for rule, change in self.changes if not rule.is_small]
+        new = {node for change in large for node in change.new}
+        changed = {one for change in large for one in statements_of(self.call, change)}
         found: dict[cst.CSTNode, NearMiss] = {}
         for rule, miss in self.misses:
             file = self.call.source.file(miss.file)

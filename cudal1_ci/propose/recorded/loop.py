@@ -9,6 +9,7 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
+from cudal1_ci.propose.recorded.helpers import mapped
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
@@ -22,6 +23,7 @@ from cudal1_ci.propose.recorded.lifted import (
 )
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File
+from cudal1_ci.propose.recorded.stacked import is_stack, stacked
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
@@ -100,18 +102,24 @@ class Loop:
         lift = Lift(self.file, self.call.source, self.operations, changing, None)
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
         lift.lines = [] if isinstance(self.node, cst.For) else None
+        lift.helper, lift.stacked = mapped, stacked
+        lift.functional = self.call.source.functional(self.name)[0]
         if isinstance(self.target, cst.Name):
             lift.bounds = self.bounds(self.target.value)
             if lift.bounds is not None:
                 return lift
         drawn = list(drawn_from(self.target, self.over))
-        if not self.is_even([over for _, over in drawn if over is not None]):
-            return None
+        overs = [over for _, over in drawn if over is not None]
+        if not self.is_even(overs):
+            if not all(is_name(one) and self.list_made_of(self.code(one)) is None for one in overs):
+                return None
+            lengths = ", ".join(f"len({self.code(one)})" for one in overs)
+            lift.turns = lift.kept(f"min({lengths})", "turns")
         for target, over in drawn:
             if over is None:
                 first = next((one for _, one in drawn if one is not None), None)
                 first = None if first is None else listed_tensor(first) or first
-                if first is None or not is_name(first):
+                if first is None or not (is_name(first) or self.is_stack(first)):
                     return None
                 high = f"len({self.code(first)})"
                 sizes = frozenset([*self.sizes(), (high, self.code(first), 0)])
@@ -123,6 +131,9 @@ class Loop:
     def draw(self, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
         """Know what a name is that takes the rows of a tensor in turn."""
         graph, is_list = self.call.graph, False
+        if self.is_stack(over):
+            lift.modules[target] = self.code(over)
+            return True
         if is_name(over):
             made = self.list_made_of(self.code(over))
             is_list, over = made is not None, over if made is None else made
@@ -139,9 +150,17 @@ class Loop:
                 return False
         elif turn is None or len(held.shape) != len(turn.shape) + 1 or held.shape[0] == 0:
             return False
-        lift.known[target] = Lifted(self.code(over), len(held.shape) - 1, 0, is_new=False)
+        code = self.code(over)
+        code = (
+            f"{code}[:{' ' * (not lift.turns.isidentifier())}{lift.turns}]" if lift.turns else code
+        )
+        lift.known[target] = Lifted(code, len(held.shape) - 1, 0, is_new=False)
         lift.dtypes[target] = held.dtype
         return True
+
+    def is_stack(self, node: cst.BaseExpression) -> bool:
+        """Return whether an expression is a list of modules that can be called as one."""
+        return is_stack(self.file, self.node, node)
 
     def is_even(self, drawn: list[cst.BaseExpression]) -> bool:
         """Return whether tensors have the same number of rows for any inputs: `zip` ends with the
@@ -284,6 +303,8 @@ class Loop:
         over = self.over
         if not isinstance(over, cst.Call) or self.code(over.func) != "range":
             return None
+        if isinstance(self.node, cst.For) and rebinds(self.node.body, index):
+            return None
         given = [one.value for one in over.args if not one.star and one.keyword is None]
         if len(given) != len(over.args) or len(given) not in (1, 2):
             return None
@@ -295,7 +316,7 @@ class Loop:
                 return None
         high = given[-1]
         plain = cst.Name | cst.Attribute | cst.Integer | cst.Subscript | cst.Call
-        parts = [high.left, high.right] if isinstance(high, cst.BinaryOperation) else [high]
+        parts = list(leaves(high))
         if low < 0 or not all(isinstance(one, plain) for one in parts):
             return None
         for one in within(high):
@@ -437,6 +458,27 @@ def drawn_from(
     elif over.func.value == "zip" and len(plain) == len(names) and all(map(is_name, names)):
         for name, one in zip(names, plain, strict=True):
             yield cst.ensure_type(name, cst.Name).value, one
+
+
+def rebinds(node: cst.CSTNode, name: str) -> bool:
+    """Return whether lines bind a name."""
+    binding = cst.AssignTarget | cst.AnnAssign | cst.AugAssign | cst.For | cst.NamedExpr
+    return any(
+        isinstance(o, cst.Name) and o.value == name
+        for one in within(node)
+        if isinstance(one, binding)
+        for o in (within(one.target) if isinstance(one.target, cst.Tuple) else [one.target])
+    )
+
+
+def leaves(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """Yield the parts of a sum, a difference, a product or a quotient of whole numbers."""
+    arithmetic = cst.Add | cst.Subtract | cst.Multiply | cst.FloorDivide
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, arithmetic):
+        yield from leaves(node.left)
+        yield from leaves(node.right)
+    else:
+        yield node
 
 
 def listed_tensor(node: cst.BaseExpression) -> cst.BaseExpression | None:

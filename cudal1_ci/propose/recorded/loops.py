@@ -26,8 +26,8 @@ def find_joined(call: Call) -> Iterator[Change]:
         if lift is None:
             continue
         try:
-            lifted = lift.lift(node.elt)
-            change = joined_comprehension(loop, node, lifted)
+            lifted = lift.lift_any(node.elt)
+            change = joined_comprehension(loop, node, lifted, lift.dtype(node.elt))
         except Refused as refused:
             call.miss(loop.inside[0], not_batched(loop, refused), node)
             continue
@@ -36,7 +36,7 @@ def find_joined(call: Call) -> Iterator[Change]:
 
 
 def joined_comprehension(
-    loop: Loop, node: cst.ListComp | cst.GeneratorExp, lifted: Lifted
+    loop: Loop, node: cst.ListComp | cst.GeneratorExp, lifted: Lifted, dtype: str
 ) -> Change | None:
     """Return a change of the only call that reads a comprehension."""
     file = loop.file
@@ -65,7 +65,7 @@ def joined_comprehension(
         removed[line] = ""
     return Change(
         file=loop.name,
-        new={join: joined(loop.code(join.func), join, lifted), **removed},
+        new={join: joined(loop.code(join.func), join, lifted, dtype), **removed},
         found=shown_loop(loop),
         modules=frozenset(("torch",)),
     )

@@ -81,7 +81,8 @@ def is_pure(operation: Operation) -> bool:
     writes = (name.endswith("_") and not name.endswith("__")) or is_augmented
     has_out = any(one.name == "out" for one in operation.recorded.kwargs)
     impure = {operation.name, name} & (IMPURE | WITH_STATE)
-    return not (writes or has_out or impure)
+    launch = operation.recorded.launch
+    return not (writes or has_out or impure or (launch is not None and launch.writes))
 
 
 def is_pure_frame(source: Source, number: int) -> bool:

@@ -250,7 +250,7 @@ class Scan:
         at = lines.index(self.loop.node)  # type: ignore[arg-type]
         before = [one for one in lines[:at] if name in names_anywhere(one)]
         after = [one for one in lines[at + 1 :] if name in names_anywhere(one)]
-        if len(before) != 1 or not is_empty_list(before[0], name) or not after:
+        if len(before) != 1 or not is_empty_list(before[0], {name}) or not after:
             raise Refused
         join, is_turned = join_of(after[0], name)
         if join is None or reads_of(self.loop.function, name) != 2:

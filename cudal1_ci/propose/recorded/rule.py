@@ -127,6 +127,8 @@ class RecordedRule:
     find: Callable[[Call], Iterable[Change]]
     covers: frozenset[str] = frozenset()
     """Rewrites of texts that find less of the same, and are not tried beside it."""
+    is_small: bool = False
+    """Whether what nearly matches another rule is shown all the same where this one matches."""
 
 
 def candidate_with(call: Call, found: Sequence[tuple[RecordedRule, Change]]) -> Candidate | None:

@@ -116,7 +116,7 @@ def joined_list(loop: Loop, outs: str) -> cst.Call:
     at = lines.index(loop.node)  # type: ignore[arg-type]
     before = [one for one in lines[:at] if outs in names_anywhere(one)]
     join = the_join(lines[at + 1], outs) if at + 1 < len(lines) else None
-    if join is None or len(before) != 1 or not is_empty_list(before[0], outs):
+    if join is None or len(before) != 1 or not is_empty_list(before[0], {outs}):
         raise Refused
     if reads_of(loop.function, outs) != 2:
         raise Refused

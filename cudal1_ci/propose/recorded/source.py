@@ -24,6 +24,7 @@ from cudal1_ci.records import Program, TextProgram
 from cudal1_ci.records.recording import Argument, Frame, Span
 
 ATOMS = cst.Name | cst.Attribute | cst.Call | cst.Subscript | cst.BaseNumber | cst.Tuple
+STRINGS = cst.SimpleString | cst.ConcatenatedString
 IMPURE = frozenset(
     [
         "dropout",
@@ -139,7 +140,10 @@ class Source:
         return None if number is None else self.graph.recording.frames[number]
 
     def place(self, operation: Operation) -> Place | None:
-        """Return where an operation is written; None where that is not in the checkout."""
+        """Return where an operation is written; None where that is not in the checkout. Of the
+        operations of a library call only the last one gives what the expression is."""
+        if self.graph.in_one_call(operation)[-1] is not operation:
+            return None
         frame, span = self.frame(operation), operation.recorded.span
         file = None if frame is None else self.file(frame.file)
         node = None if file is None or span is None else file.node_at(span)
@@ -154,7 +158,7 @@ class Source:
         """Return the expressions of an operation's positional arguments, in the order in which
         the recording has them; [] where it is not written as an operator or a plain call."""
         place = self.place(operation)
-        if place is None:
+        if place is None or len(self.graph.in_one_call(operation)) > 1:
             return []
         node, count = place.node, len(operation.recorded.args)
         found: list[cst.BaseExpression | None]
@@ -177,6 +181,8 @@ class Source:
             is_method = len(plain) == count - 1 and isinstance(function, cst.Attribute)
             receiver = [function.value] if is_method and isinstance(function, cst.Attribute) else []
             found = [*receiver, *plain]
+            if operation.name == "einsum" and plain and isinstance(plain[-1], STRINGS):
+                found = [*plain[-1:], *plain[:-1]]  # einops has the equation last
         elif isinstance(node, cst.Attribute):
             found = [node.value]
         else:
@@ -212,7 +218,7 @@ class Source:
         if maker is None or maker.recorded.frame != at.recorded.frame or maker.name in IMPURE:
             return None
         place, here = self.place(maker), self.place(at)
-        if place is None or here is None or maker.output != value:
+        if place is None or here is None or maker.recorded.outputs != (value,):
             return None
         return self.repeated(place.node, maker, at)
 
@@ -272,4 +278,5 @@ def is_statement(node: cst.CSTNode) -> bool:
 def bracketed(code: str) -> str:
     """Return code that can stand before a dot or beside an operator."""
     node = cst.parse_expression(code)
-    return code if isinstance(node, ATOMS) and not code.startswith("-") else f"({code})"
+    is_closed = bool(node.lpar) or (isinstance(node, ATOMS) and not code.startswith("-"))
+    return code if is_closed else f"({code})"

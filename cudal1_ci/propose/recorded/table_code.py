@@ -12,6 +12,7 @@ from cudal1_ci.propose.recorded.source import File
 from cudal1_ci.records.recording import Argument
 
 SIMPLE = ast.Assign | ast.AugAssign | ast.Expr | ast.For | ast.If | ast.Return | ast.Pass
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 BARRED = COMPREHENSIONS | ast.Lambda | ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr
 DISPLAYS = ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp
@@ -50,9 +51,12 @@ class Body:
         self.text = "".join(file.code(one) for one in (first, *statements[1:]))
         self.tree = ast.parse(self.text)
         whole = ast.parse(textwrap.dedent(file.code(function.with_changes(leading_lines=[]))))
-        self.locals = names(whole, ast.Store) | {
-            one.arg for one in ast.walk(whole) if isinstance(one, ast.arg)
-        }
+        self.locals = locals_of(whole)
+        self.given = whole.body[0].args if isinstance(whole.body[0], FUNCTIONS) else whole
+        for outer in file.above(function):
+            if isinstance(outer, cst.FunctionDef):
+                around = file.code(outer.with_changes(leading_lines=[]))
+                self.locals |= locals_of(ast.parse(textwrap.dedent(around)))
         self.stored = names(self.tree, ast.Store)
         self.parameters: dict[str, str] = {}
         """Names of the new function by the code of its arguments."""
@@ -138,6 +142,8 @@ class Body:
         if isinstance(node, ast.Name) and is_key(held):
             if node.id in self.stored:
                 raise Unfit("a name has two meanings")
+            if held.kind == "tuple" and not self.is_tuple(node.id):
+                raise Unfit("another call could give a list, which is no key")
             self.add(node, node.id, is_number=True)
             return True
         if is_part(node):
@@ -153,6 +159,14 @@ class Body:
         if held.kind == "module" and isinstance(node, ast.Call):
             raise Unfit("it calls a module")
         return False
+
+    def is_tuple(self, name: str) -> bool:
+        """Return whether a name is no parameter of the function, or one declared a tuple."""
+        for one in ast.walk(self.given):
+            if isinstance(one, ast.arg) and one.arg == name:
+                declared = "" if one.annotation is None else ast.unparse(one.annotation)
+                return declared.lower().startswith("tuple")
+        return True
 
     def lists(self) -> set[str]:
         """Return the attributes that are lists somewhere in the file."""
@@ -212,6 +226,19 @@ class Body:
         given = ", ".join(self.parameters.values())
         inside = textwrap.indent(text, self.file.module.default_indent)
         return f"{decorators(self.is_typed)}def {self.name}({given}):\n{inside}"
+
+
+def locals_of(whole: ast.Module) -> set[str]:
+    """Return the names that a function and those in it bind."""
+    found = names(whole, ast.Store)
+    for one in ast.walk(whole):
+        if isinstance(one, ast.arg):
+            found.add(one.arg)
+        elif isinstance(one, FUNCTIONS | ast.ClassDef) and one is not whole.body[0]:
+            found.add(one.name)
+        elif isinstance(one, ast.alias):
+            found.add((one.asname or one.name).partition(".")[0])
+    return found
 
 
 def names(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:

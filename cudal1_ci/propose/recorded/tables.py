@@ -165,7 +165,12 @@ class Tables:
         launches = [one for one in made if one.name not in VIEWS | {"getitem", "meshgrid"}]
         spent = sum(max(one.recorded.host_us, one.recorded.device_us or 0.0) for one in made)
         total = self.graph.recording.total_us
+        if any(one.name in ("tensor", "as_tensor") for one in made) and self.is_on_gpu():
+            return True  # the host copies its numbers to the device, and waits for that
         return len(launches) >= MIN_LAUNCHES or (bool(launches) and spent >= MIN_SHARE * total)
+
+    def is_on_gpu(self) -> bool:
+        return any(one.device == "cuda" for one in self.graph.recording.values)
 
     def directly_in(self, frame: int) -> set[int]:
         """Return the operations of an activation that are written in its own function."""

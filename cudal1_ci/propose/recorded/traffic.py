@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from cudal1_ci.propose.recorded.graph import VIEWS, Graph, Operation, values_in
+from cudal1_ci.propose.recorded.graph import VIEWS, Graph, Operation, flat, values_in
 from cudal1_ci.propose.roofline import tensor_bytes
 from cudal1_ci.records import TensorSpec
 from cudal1_ci.records.recording import RecordedValue
@@ -21,6 +21,8 @@ def bytes_of(operation: Operation, graph: Graph) -> int:
     read = [graph.recording.values[one] for one in dict.fromkeys(values_in(operation.recorded))]
     if not made:
         return 0
+    if operation.recorded.launch is not None:
+        return bytes_launched(operation, graph)
     if operation.name in NO_COPY or (operation.name == "getitem" and len(read) == 1):
         return 0
     if operation.name in MAYBE_COPY and read and is_contiguous(read[0]):
@@ -31,6 +33,19 @@ def bytes_of(operation: Operation, graph: Graph) -> int:
         # What is chosen is read, not what it is chosen from.
         return 2 * sum(map(size_of, made)) + sum(map(size_of, read[-1:]))
     return sum(map(size_of, [*read, *made]))
+
+
+def bytes_launched(operation: Operation, graph: Graph) -> int:
+    """Return the bytes of what a kernel reads and of what it writes. Where its source does not show
+    which that is, each tensor counts once, and what it returns."""
+    recorded, launch = operation.recorded, operation.recorded.launch
+    assert launch is not None
+    given = {one.name: [*flat([one.argument])] for one in recorded.kwargs}
+    names = launch.reads if launch.is_sure else (*launch.reads, *launch.writes)
+    read = [value for name in names for value in given[name]]
+    num_written = sum(len(given[name]) for name in launch.writes)
+    made = recorded.outputs if launch.is_sure else recorded.outputs[num_written:]
+    return sum(size_of(graph.recording.values[one]) for one in [*dict.fromkeys(read), *made])
 
 
 def is_contiguous(value: RecordedValue) -> bool:

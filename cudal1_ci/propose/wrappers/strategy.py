@@ -152,7 +152,7 @@ class Wrappers:
             for operators, one in found.items()
             if names.issuperset(operators)
             and not is_slower(one)
-            and one.verdict.status != "timeout"
+            and one.verdict.status not in ("timeout", "inconclusive")
         }
         return sorted(usable, key=lambda operators: -speedups.score(usable[operators]))
 

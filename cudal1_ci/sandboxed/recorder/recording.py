@@ -1,4 +1,5 @@
-"""Record one call of a program: each torch function with the expression that called it.
+"""Record one call of a program: each torch function with the expression that called it, each launch
+of a Triton kernel, and each call of an extension.
 
 A `TorchFunctionMode` sees every torch function that Python calls, and the calling frame's position
 in its code gives lines and columns. So a branch that was not taken is absent, helpers and
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
@@ -32,12 +33,15 @@ from ..wire.recording import (
     Argument,
     Frame,
     Keyword,
+    Launch,
     RecordedOperation,
     RecordedValue,
     Recording,
     Scope,
     Span,
 )
+from .backward import backward_times, next_number
+from .launches import Seen, SeenOperator, operator_of, tensors_in, watched
 
 HERE = str(Path(__file__).parent)
 SYNCS = frozenset(
@@ -50,6 +54,7 @@ SYNCS = frozenset(
 """Functions whose result the host has to wait for on a GPU."""
 MOST_LOOKED_AT = 2**20
 """Elements of a tensor whose values are looked at."""
+Events = tuple[torch.cuda.Event, torch.cuda.Event]
 LITERALS = (int, float, bool, complex, str, type(None), type(...), torch.dtype, torch.device)
 
 
@@ -60,7 +65,8 @@ def recorded(
     root: str | None,
     text: Path,
 ) -> Recording:
-    """Call three times: twice to time, where the shorter time counts, then to record.
+    """Call three times: twice to time, where the shorter time counts, then to record. Where
+    gradients are on, the backward pass of the last call is timed too.
 
     Args:
         call: The forward call.
@@ -70,9 +76,10 @@ def recorded(
     """
     total_us = min(timed(call, inputs) for _ in range(2))
     recorder = Recorder(module, inputs, root, text)
-    with recorder:
+    with watched(recorder.launch), recorder:
         output = call()
-    return recorder.result(output, total_us)
+    recording = recorder.result(output, total_us)
+    return recorder.with_backward(recording, output) if torch.is_grad_enabled() else recording
 
 
 def timed(call: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> float:
@@ -110,11 +117,19 @@ class Recorder(TorchFunctionMode):
         """What is recorded, so that no id is given twice."""
         self.frames: list[Frame] = []
         self.frame_numbers: dict[int, int] = {}
+        self.library_calls: dict[int, int] = {}
+        """Numbers of calls into other code, by the ids of their frames."""
         self.scopes: list[Scope] = []
         self.newest_scope: dict[int, int] = {}
         self.operations: list[RecordedOperation] = []
         self.events: dict[int, tuple[torch.cuda.Event, torch.cuda.Event]] = {}
+        self.new_nodes = range(0)
+        """Numbers of the autograd nodes that the operation timed last made."""
+        self.nodes: dict[int, int] = {}
+        """Operations by the numbers of the autograd nodes that they made."""
         self.is_cut = False
+        self.is_launching = False
+        """Whether a kernel is being launched: what torch functions do then is part of it."""
         self.is_on_gpu = any(one.is_cuda for one in inputs)
         self.files: dict[str, str | None] = {}
         self.paths = (
@@ -137,26 +152,19 @@ class Recorder(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
-            self.is_cut = True
+        if self.is_full() or self.is_launching:
             return func(*args, **kwargs)
-        frame, span, scope = self.place()
+        if (operator := operator_of(func)) is not None:
+            return self.launch(SeenOperator(operator, func, args, kwargs))
+        frame, span, scope, library_call = self.place()
         given = tuple(self.argument(one) for one in args[:MAX_ITEMS])
-        named = tuple(
-            Keyword(name=name[:512], argument=self.argument(one)) for name, one in kwargs.items()
-        )
-        event = self.start_event()
-        started_s = time.perf_counter()
-        result = func(*args, **kwargs)
-        host_us = 1e6 * (time.perf_counter() - started_s)
-        if event is not None:
-            event[1].record()
+        named = self.keywords(kwargs)
+        event, result, host_us = self.timed(lambda: func(*args, **kwargs))
         name = name_of(func)
         if is_property(func) and not isinstance(result, torch.Tensor):
             return result  # x.shape, x.dtype, x.grad = None
-        if event is not None:
-            self.events[len(self.operations)] = event
-        self.operations.append(
+        self.keep(
+            event,
             RecordedOperation(
                 name=name[:512],
                 args=given,
@@ -165,13 +173,102 @@ class Recorder(TorchFunctionMode):
                 frame=frame,
                 span=span,
                 scope=scope,
-                host_us=min(host_us, 1e12),
+                host_us=host_us,
                 syncs=name in SYNCS,
-            )
+                library_call=library_call,
+            ),
         )
         return result
 
-    def start_event(self) -> tuple[torch.cuda.Event, torch.cuda.Event] | None:
+    def launch(self, seen: Seen) -> Any:
+        """Launch a kernel, or call an extension, and keep it as an operation."""
+        if self.is_full() or self.is_launching:
+            return seen.launch()
+        self.is_launching = True
+        try:
+            return self.launched(seen)
+        finally:
+            self.is_launching = False
+
+    def launched(self, seen: Seen) -> Any:
+        """Launch, and keep the operation."""
+        frame, span, scope, library_call = self.place()
+        named, constants = self.keywords(seen.arguments), self.keywords(seen.constants)
+        event, result, host_us = self.timed(seen.launch)
+        tensors = seen.written()
+        self.forget_views(tensors)
+        if seen.language == "extension":
+            tensors += tensors_in(result)
+        known = {one.name for one in named}
+        file, line = self.defined(seen.function)
+        self.keep(
+            event,
+            RecordedOperation(
+                name=seen.name[:512],
+                args=(),
+                kwargs=named,
+                outputs=tuple(self.number_of(one) for one in tensors[:MAX_ITEMS]),
+                frame=frame,
+                span=span,
+                scope=scope,
+                host_us=host_us,
+                library_call=library_call,
+                launch=Launch(
+                    language=seen.language,
+                    kernel=seen.kernel[:512],
+                    grid=seen.grid[:3],
+                    constants=constants,
+                    num_warps=seen.num_warps,
+                    num_stages=seen.num_stages,
+                    reads=tuple(one for one in seen.reads if one in known),
+                    writes=tuple(one for one in seen.writes if one in known),
+                    is_sure=seen.is_sure,
+                    file=file[:512],
+                    first_line=line,
+                ),
+            ),
+        )
+        return result
+
+    def is_full(self) -> bool:
+        """Return whether no more operations are kept, and remember that some were not."""
+        if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
+            self.is_cut = True
+        return self.is_cut
+
+    def timed(self, call: Callable[[], Any]) -> tuple[Events | None, Any, float]:
+        """Return events around a call on a GPU, its result, and its microseconds on the host."""
+        event = self.start_event()
+        first_node = next_number()
+        started_s = time.perf_counter()
+        result = call()
+        host_us = 1e6 * (time.perf_counter() - started_s)
+        if event is not None:
+            event[1].record()
+        self.new_nodes = range(first_node, next_number())
+        return event, result, min(host_us, 1e12)
+
+    def keep(self, event: Events | None, operation: RecordedOperation) -> None:
+        """Keep the operation that was timed last, and the events around it."""
+        number = len(self.operations)
+        self.nodes.update(dict.fromkeys(self.new_nodes, number))
+        if event is not None:
+            self.events[number] = event
+        self.operations.append(operation)
+
+    def keywords(self, named: dict[str, Any]) -> tuple[Keyword, ...]:
+        """Return named arguments as they are kept."""
+        items = itertools.islice(named.items(), MAX_LOCALS)
+        return tuple(Keyword(name=name[:512], argument=self.argument(one)) for name, one in items)
+
+    def defined(self, function: Any) -> tuple[str, int | None]:
+        """Return the file below the checkout and the first line of a kernel's function."""
+        if not isinstance(function, FunctionType):
+            return "", None
+        file = self.own_file(function.__code__.co_filename)
+        return ("", None) if file is None else (file, function.__code__.co_firstlineno)
+
+    def start_event(self) -> Events | None:
         """Return events around an operation on a GPU, the first one recorded."""
         if not self.is_on_gpu:
             return None
@@ -195,9 +292,13 @@ class Recorder(TorchFunctionMode):
             self.forget_views(tensors)
         # A cast to the dtype that a tensor has returns the tensor itself.
         return tuple(
-            self.new_value(one) if writes or id(one) not in self.numbers else self.numbers[id(one)]
-            for one in tensors[:MAX_ITEMS]
+            self.new_value(one) if writes else self.number_of(one) for one in tensors[:MAX_ITEMS]
         )
+
+    def number_of(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor, a new one if it has none."""
+        known = self.numbers.get(id(tensor))
+        return self.new_value(tensor) if known is None else known
 
     # --- values ----------------------------------------------------------------------------------
 
@@ -258,13 +359,25 @@ class Recorder(TorchFunctionMode):
 
     # --- places ----------------------------------------------------------------------------------
 
-    def place(self) -> tuple[int | None, Span | None, int | None]:
-        """Return frame, expression and local variables of the user's code that is running."""
-        frame: FrameType | None = self.next_own(inspected())
+    def place(self) -> tuple[int | None, Span | None, int | None, int | None]:
+        """Return frame, expression and local variables of the user's code that is running, and
+        the number of the call into other code that it waits for."""
+        frame, called = inspected(), None
+        while frame is not None and self.file_of(frame) is None:
+            frame, called = frame.f_back, frame
         if frame is None:
-            return None, None, None
+            return None, None, None, None
         number = self.frame_number(frame)
-        return number, span_of(frame), self.scope_number(frame)
+        return number, span_of(frame), self.scope_number(frame), self.library_call(called)
+
+    def library_call(self, frame: FrameType | None) -> int | None:
+        """Return the number of a call into other code, by its frame."""
+        if frame is None:
+            return None
+        if id(frame) not in self.library_calls:
+            self.library_calls[id(frame)] = len(self.library_calls)
+            self.alive.append(frame)
+        return self.library_calls[id(frame)]
 
     def next_own(self, frame: FrameType | None) -> FrameType | None:
         """Return the innermost frame of the checkout, from a frame outwards."""
@@ -351,6 +464,16 @@ class Recorder(TorchFunctionMode):
             total_us=min(total_us, 1e12),
             is_cut=self.is_cut,
         )
+
+    def with_backward(self, recording: Recording, output: Any) -> Recording:
+        """Return a recording with what the backward pass of each operation takes."""
+        tensors = [one for one in flatten(output)[0] if isinstance(one, torch.Tensor)]
+        times = backward_times(tensors, self.nodes, self.is_on_gpu)
+        operations = [
+            replace(one, backward_us=times.get(number))
+            for number, one in enumerate(recording.operations)
+        ]
+        return replace(recording, operations=tuple(operations))
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -3,8 +3,9 @@
 Every float that an operation rounded moves by one unit in the last place of its dtype, up or down.
 Sums and products of matrices round in between, so the floats that they read move too (not those of
 short dtypes, whose sums are made in float32). Whole numbers stay: counts, masks, indices and what
-is exact are not rounded. The outputs of a few such calls spread as far as rounding alone may move
-them.
+is exact are not rounded. Running sums are made in blocks, of one size for a row by itself and of
+another for several, so what a block takes over from the one before is rounded too. The outputs of a
+few such calls spread as far as rounding alone may move them.
 Not covered: what a program computes outside of torch's operations (its own kernels).
 
 Source: Parker, "Monte Carlo Arithmetic", 1997; Fevotte and Lathuiliere, "Verrou", 2016 (random
@@ -29,6 +30,8 @@ PERIOD = 65521
 CHUNK_ELEMENTS = {"cpu": 2**16, "cuda": 2**24}
 """Elements that are moved at a time: on a processor what its caches hold."""
 SHORT_EPS = 1e-4
+BLOCKS = 32
+"""Blocks of a running sum."""
 RANGES = {
     dtype: (torch.finfo(dtype).eps, torch.finfo(dtype).max / 2)
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -43,10 +46,12 @@ class Kind:
     sums: bool
     writes: bool
     is_cast: bool
+    is_running_sum: bool
 
     @staticmethod
     def of(func: Any) -> Kind:
-        return Kind(rounds(func), sums(func), writes(func), name_of(func) in CASTS)
+        name = name_of(func)
+        return Kind(rounds(func), sums(func), writes(func), name in CASTS, name == "cumsum")
 
 
 class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -86,6 +91,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         for one, old in zip(written, before, strict=True):
             self.move(one, old)
+        if kind.is_running_sum and is_rounded(result) and result.dim():
+            self.carry(result, kwargs["dim"] if "dim" in kwargs else args[1])
         places = {id(one) for one in written}
         for one in [result] if isinstance(result, torch.Tensor) else tree_leaves(result):
             if id(one) not in places and is_rounded(one):
@@ -119,6 +126,17 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
             is_kept = is_exact(piece) if old is None else is_exact(piece) | (piece == old)
             moved = torch.addcmul(piece, piece, self.steps(piece))
             torch.where(is_kept, piece, moved, out=piece)
+
+    def carry(self, sums: torch.Tensor, dim: int) -> None:
+        """Round what each block of running sums takes over from the one before, in place."""
+        along = sums.movedim(dim, -1)
+        size = -(-along.shape[-1] // BLOCKS)
+        ends = along[..., size - 1 : -1 : size].contiguous()
+        if sums.is_complex() or not ends.numel():
+            return
+        errors = torch.where(is_exact(ends), 0.0, ends * self.steps(ends)).cumsum(-1)
+        rest = along[..., size:]
+        rest += errors.to(sums.dtype).repeat_interleave(size, -1)[..., : rest.shape[-1]]
 
     def steps(self, piece: torch.Tensor) -> torch.Tensor:
         """Return half of the dtype's epsilon for each element, with random signs. What is added

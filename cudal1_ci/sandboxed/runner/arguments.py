@@ -11,6 +11,7 @@ import base64
 import dataclasses
 import functools
 import importlib
+import inspect
 import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
@@ -138,12 +139,7 @@ def pickle_call(made: Any) -> tuple[str, list[torch.Tensor], list[int]]:
     Raises:
         pickle.PicklingError, TypeError: It holds something that cannot be pickled.
     """
-    if isinstance(made, dict):
-        call: tuple[list[Any], dict[str, Any]] = ([], made)
-    elif isinstance(made, list | tuple):
-        call = (list(made), {})
-    else:
-        call = ([made], {})
+    call = call_from(made)
     tensors: list[torch.Tensor] = []
     structure: list[int] = []
 
@@ -165,6 +161,28 @@ def pickle_call(made: Any) -> tuple[str, list[torch.Tensor], list[int]]:
     buffer = io.BytesIO()
     Pickler(buffer).dump(call)
     return base64.b64encode(buffer.getvalue()).decode(), tensors, structure
+
+
+def call_from(made: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and named arguments of what `get_inputs` returned."""
+    if isinstance(made, dict):
+        return [], made
+    return (list(made) if isinstance(made, list | tuple) else [made]), {}
+
+
+def masks_among(
+    tensors: Sequence[torch.Tensor], made: Any, signature: inspect.Signature | None
+) -> tuple[int, ...]:
+    """Return the numbers of the tensors that are arguments with a mask's name."""
+    args, kwargs = call_from(made)
+    names = [] if signature is None else [*signature.parameters]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    memory = {
+        one.data_ptr()
+        for name, one in given.items()
+        if "mask" in name and type(one) is torch.Tensor and one.layout == torch.strided
+    }
+    return tuple(number for number, one in enumerate(tensors) if one.data_ptr() in memory)
 
 
 def unpickle(data: str, slots: Sequence[torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:

@@ -11,6 +11,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import linecache
 import os
 import sys
@@ -138,6 +139,27 @@ def load_function(program: Program, made: Made, scratch: Path) -> Any:
         else:
             module = import_file(program, made.path)
     return getattr(module, made.function)
+
+
+def signature_beside(program: Program, function: Any) -> inspect.Signature | None:
+    """Return the signature of a call of what is loaded with a function; None of others."""
+    if isinstance(program, TextProgram):
+        found = getattr(function, "__globals__", {}).get(program.entry)
+    else:
+        name, _, qualname = program.import_path.partition(":")
+        found = sys.modules.get(name)
+        for part in qualname.split("."):
+            found = getattr(found, part, None)
+    is_class = isinstance(found, type)
+    called = vars(found).get("__call__", getattr(found, "forward", None)) if is_class else found
+    if not callable(called):
+        return None
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return None
+    skipped = int(is_class)  # self
+    return signature.replace(parameters=[*signature.parameters.values()][skipped:])
 
 
 def import_file(program: TreeProgram, path: str) -> types.ModuleType:

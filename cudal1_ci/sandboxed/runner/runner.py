@@ -7,8 +7,8 @@ documents what the verifier believes; wire/runner.py defines the form of an answ
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,7 +113,10 @@ class Runner:
         subject, trials, batches = self.subject, self.trials, self.batches
         match request:
             case Batch():
-                return batches.batch(request.seed, request.keeps)
+                if request.rounding is None:
+                    return batches.batch(request.seed, request.keeps)
+                with rounded(request.rounding):
+                    return batches.batch(request.seed, request.keeps)
             case Deliver():
                 return batches.deliver(request.region)
             case Exchange():
@@ -187,7 +190,15 @@ class Runner:
             case Survey():
                 return surveyed(subject, request)
             case Try():
-                return tried(subject, request)
+                with nullcontext() if request.rounding is None else rounded(request.rounding):
+                    return tried(subject, request)
+
+
+def rounded(seed: int) -> RandomRounding:
+    """Return a mode of random rounding. Only references get this request."""
+    from ..recorder.rounding import RandomRounding  # few runners need it
+
+    return RandomRounding(seed)
 
 
 class Trials:
@@ -207,8 +218,8 @@ class Trials:
         program may read those of the frames above it. For a call between other work of the
         caller's stream, that stream writes the inputs and copies the outputs. The host waits for
         neither."""
-        mode: contextlib.AbstractContextManager[object] = (
-            contextlib.nullcontext() if rounding is None else self.rounded(rounding)
+        mode: AbstractContextManager[object] = (
+            nullcontext() if rounding is None else rounded(rounding)
         )
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
@@ -251,12 +262,6 @@ class Trials:
         ]
         flags = settings(self.subject.attributes, self.subject.changed_settings())
         return CalledAll(calls=tuple(answers), flags=flags)
-
-    def rounded(self, seed: int) -> RandomRounding:
-        """Return a mode of random rounding. Only references get this request."""
-        from ..recorder.rounding import RandomRounding  # few runners need it
-
-        return RandomRounding(seed)
 
     def collect(self, slots: Sequence[Sequence[Slot]], segment: str) -> Done:
         """Copy what the last calls returned."""

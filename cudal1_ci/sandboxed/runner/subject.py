@@ -41,7 +41,7 @@ from ..wire.runner import (
 )
 from ..wire.tensors import StateSlot
 from . import module_state, process_settings, programs
-from .arguments import build_call, flatten, pickle_call
+from .arguments import build_call, flatten, masks_among, pickle_call
 from .cotangents import drawn_like, like
 from .exact_types import InexactType, inexact, inexact_tensor, need_exact
 from .patched_tree import copied, needs_copy
@@ -175,11 +175,15 @@ class Subject:
         calls = []
         self.kept = []
         made_by = programs.load_function(program, function, self.scratch)
+        signature = programs.signature_beside(program, made_by)
         for seed in seeds:
             seed_all(seed)
-            data, tensors, structure = pickle_call(made_by())
+            made = made_by()
+            data, tensors, structure = pickle_call(made)
+            masks = masks_among(tensors, made, signature)
             slots = tuple(map(slot_of, tensors))
-            calls.append(MadeCall(data=data, slots=slots, structure=tuple(structure)))
+            call = MadeCall(data=data, slots=slots, structure=tuple(structure), masks=masks)
+            calls.append(call)
             self.kept.append(tensors)
         return MadeCalls(calls=tuple(calls))
 

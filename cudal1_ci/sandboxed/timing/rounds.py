@@ -297,9 +297,11 @@ def play(
     *,
     counts: bool,
     keeps: bool = False,
+    rounding: int | None = None,
 ) -> None:
     """Run one batch in every lane. Keep its times where the round `counts`. Where it `keeps`,
-    outputs that are committed are held until the batch ends.
+    outputs that are committed are held until the batch ends. With a seed of `rounding` the first
+    lane, the reference, rounds at random.
 
     Raises:
         RunnerFailure: Of a lane that failed. An input may be one that the reference rejects too,
@@ -309,8 +311,9 @@ def play(
     for lane in lanes:
         ready(lane, one, limits)
     order = rng.sample(lanes, len(lanes))
-    request = Batch(seed=one.seed, keeps=keeps)
     for number, lane in enumerate(order, 1):
+        seed = rounding if lane is lanes[0] else None
+        request = Batch(seed=one.seed, keeps=keeps, rounding=seed)
         try:
             span_us, said = span_of(case, lane, one, request, limits)
         except RunnerFailure as failure:
@@ -325,7 +328,9 @@ def play(
 
 @dataclass
 class Nearby:
-    """Let lanes repeat a round that does not count, on inputs that differ by rounding."""
+    """Let lanes repeat a round that does not count, on inputs that differ by rounding. The
+    reference rounds at random in every second round: some thresholds lie where a sum of many inputs
+    crosses them, which noise of single inputs does not move."""
 
     case: Case
     lanes: Sequence[Lane]
@@ -337,10 +342,31 @@ class Nearby:
 
     def __post_init__(self) -> None:
         self.first = self.one
+        self.rounds = False
+        self.can_round = True
 
     def __call__(self) -> None:
         self.one = nearby_round(self.first, self.stock)
-        play(self.case, self.lanes, self.one, self.rng, self.limits, counts=False)
+        self.rounds = self.can_round and not self.rounds
+        if self.rounds:
+            try:
+                return self.play(self.rng.randrange(2**31))
+            except RunnerFailure as failure:
+                if failure.kind != "raised":
+                    raise
+                self.can_round = False  # a program that knows no other tensors
+        return self.play()
+
+    def play(self, rounding: int | None = None) -> None:
+        play(
+            self.case,
+            self.lanes,
+            self.one,
+            self.rng,
+            self.limits,
+            counts=False,
+            rounding=rounding,
+        )
 
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:

@@ -8,8 +8,9 @@
     pairs                of four numbers the first two are less than the others: corners of boxes
     shares               no number is negative, and a row of several sums to one
 
-Only what values have hardly ever by chance is found. `range` is only stated: no other values are
-tried than those from the lowest to the highest.
+Only what values have hardly ever by chance is found. Two names are only stated. `range`: no other
+values are tried than those from the lowest to the highest. `flags`: floats are 0 or 1, which is
+also taken from the name of an argument (verifier/invariants.py).
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def make_arguments(
             laid, end = [], 0
             for one in calls:
                 slots, end = place(one.slots, end)
-                laid.append(Laid(slots, one.data, one.structure))
+                laid.append(Laid(slots, one.data, one.structure, one.masks))
             # Made on the CPU, for any device: this runner needs no GPU.
             segment = runner.share("made", Cpu(), end, limits.call_s)
             places = tuple(tuple(one.slots) for one in laid)
@@ -148,7 +148,7 @@ def make_arguments(
                 flat, (one,) = ask(what, [one_seed])
                 views = [view_of(flat, slot) for slot in one.slots]
                 tensors = [view.to(place_for(accelerator, view), copy=True) for view in views]
-                sets.append(InputSet(tensors, one.data, one.structure))
+                sets.append(InputSet(tensors, one.data, one.structure, one.masks))
                 if flat.numel() > LARGE_BYTES and len(sets) > 1:
                     break
             return sets

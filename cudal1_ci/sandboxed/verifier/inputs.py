@@ -26,7 +26,7 @@ from ..wire.arguments import GivenCall, TensorSpec
 from ..wire.runner import LaidSet
 from ..wire.tensors import Slot
 from .compare import as_bools
-from .invariants import Names, common, draw_whole_numbers, impose
+from .invariants import FLAGS, Names, are_flags, common, draw_whole_numbers, impose
 from .magnitude import pieces
 
 FEWEST_ORDERED = 4
@@ -50,6 +50,8 @@ class InputSet:
     data: str | None = None
     structure: tuple[int, ...] = ()
     """Numbers of the tensors that are the structure of others, such as indices."""
+    masks: tuple[int, ...] = ()
+    """Numbers of the tensors that the reference's signature calls a mask."""
 
     @property
     def num_bytes(self) -> int:
@@ -63,6 +65,7 @@ class Laid:
     slots: list[Slot]
     data: str | None
     structure: tuple[int, ...] = ()
+    masks: tuple[int, ...] = ()
 
 
 @dataclass
@@ -179,7 +182,10 @@ def mixable(sets: Sequence[InputSet]) -> list[bool]:
 
 def invariants_in(sets: Sequence[InputSet]) -> list[Names]:
     """Return what the values of each of the same tensors keep to in all sets."""
-    return [common(alike) for alike in zip(*(one.tensors for one in sets), strict=True)]
+    return [
+        (FLAGS,) if number in sets[0].masks and all(map(are_flags, alike)) else common(alike)
+        for number, alike in enumerate(zip(*(one.tensors for one in sets), strict=True))
+    ]
 
 
 def has_twice(tensor: torch.Tensor) -> bool:

@@ -2,6 +2,10 @@
 
 Drawn specs keep to what the tracer recorded or a workload states; tensors that the user's functions
 make, and all that is made of them, to what all of these share.
+
+A mask of floats holds 0 and 1. `(1 - mask) * -1e9` of a mask of 0.9 takes more from all scores than
+a float holds beside them, and nothing is left to compare. So an argument that is named a mask, and
+is one, stays one.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ LEAST_SIDE = 1e-2
 """Least size of a box, in units of the root mean square of its corners."""
 IN_PLACE = frozenset({"unique", "permutation"})
 """Whole numbers that stay so when they change places in their row."""
+FLAGS = "flags"
 Names = tuple[str, ...]
 
 
@@ -24,6 +29,14 @@ def common(tensors: Sequence[torch.Tensor]) -> Names:
     """Return what the values of all tensors keep to."""
     first, *others = ({*invariants_of(one)} for one in tensors)
     return tuple(sorted(first.intersection(*others)))
+
+
+def are_flags(tensor: torch.Tensor) -> bool:
+    """Return whether floats are zeros and ones, and some are ones."""
+    if not tensor.is_floating_point():
+        return False
+    is_one = tensor == 1
+    return bool((is_one | (tensor == 0)).all() & is_one.any())
 
 
 def are_movable(names: Names) -> bool:
@@ -43,6 +56,8 @@ def impose(tensor: torch.Tensor, names: Names, low: float | None, high: float | 
         put_in_pairs(tensor)
     if "shares" in names:
         put_in_shares(tensor)
+    if FLAGS in names:
+        tensor.copy_(tensor.abs() > tensor.abs().max() / 2)
 
 
 def put_in_pairs(tensor: torch.Tensor) -> None:

@@ -161,14 +161,26 @@ def widened(
     # A large oracle may be in the host's memory where the outputs are not.
     truth = (ours if exact is None else exact).to(found.device)
     most = most_of(truth, budget.scale, ours.dtype, found)
-    is_jump = found > most
-    if share_of(is_jump) > MOST_JUMPS:
+    if share_of(found > most) > MOST_JUMPS:
         return budget
     if budget.is_guessed:
         device, noise = case.accelerator.device, rounding_at(case, number, leaf, ours, exact)
         budget = tolerance(ours, exact, None, device, noise=noise, has_spread=True)
+    return with_spread(budget, ours.dtype, truth, found, most)
+
+
+def with_spread(
+    budget: Tolerance,
+    dtype: torch.dtype,
+    truth: torch.Tensor,
+    found: torch.Tensor,
+    most: torch.Tensor,
+) -> Tolerance:
+    """Return the budget of an output of floats with what deviations allow beyond it. Those of
+    more than `most` are jumps."""
+    is_jump = found > most
     steady = torch.where(is_jump, 0.0, found)
-    multiple = allowance(ours.dtype).error_multiple
+    multiple = allowance(dtype).error_multiple
     allowed = multiple * torch.maximum(steady, in_windows(steady))
     jumped = torch.where(torch.isfinite(found), found, 0.0)
     allowed = torch.where(is_jump, jumped, torch.minimum(allowed, most))

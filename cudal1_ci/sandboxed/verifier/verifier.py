@@ -18,7 +18,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -62,6 +62,7 @@ from ..wire.verifier import (
     Interrupted,
     InTurn,
     LeftOut,
+    Limits,
     Profile,
     Profiled,
     RecordCall,
@@ -85,6 +86,7 @@ from .stream_order import UNORDERED
 Repetition = Repeated | Convicted | Interrupted
 SPARE_S = 30.0
 """Seconds for learning a reference. Beyond it no further workload of the problem is taken up."""
+LEAST_S = 1.0
 MOST_PASSED = 64
 """Examinations that are remembered of the candidates of a problem."""
 
@@ -140,6 +142,25 @@ def taking_turns(template: Template, name: str | None, channel: Channel) -> Iter
             yield
         finally:
             template.turn = None
+
+
+class Until(Limits):
+    """Limits that shrink to what is left until a moment of a clock."""
+
+    def __init__(self, limits: Limits, most_s: float, clock: Callable[[], float]):
+        self.limits, self.clock, self.ends_s = limits, clock, clock() + most_s
+
+    @property
+    def load_s(self) -> float:
+        return self.left_of(self.limits.load_s)
+
+    @property
+    def call_s(self) -> float:
+        return self.left_of(self.limits.call_s)
+
+    def left_of(self, limit_s: float) -> float:
+        """Return what is left of a limit: a moment at least, for the program that is at fault."""
+        return min(limit_s, max(LEAST_S, self.ends_s - self.clock()))
 
 
 @dataclass(frozen=True)
@@ -199,7 +220,9 @@ class Judge:
             case Examine():
                 if request.may_recall and self.recall(request.program):
                     return self.passed_before[request.program].verified
-                return self.examine(request.program, request.profiled, request.keeps)
+                return self.examine(
+                    request.program, request.profiled, request.keeps, request.most_s
+                )
             case Repeat():
                 return self.repeat(request.workload, request.clock)
             case Dismiss():
@@ -294,7 +317,11 @@ class Judge:
         return findings
 
     def examine(
-        self, program: Program, profiled: str | None = None, keeps: bool = False
+        self,
+        program: Program,
+        profiled: str | None = None,
+        keeps: bool = False,
+        most_s: float | None = None,
     ) -> Verified:
         """Verify a candidate on every workload that was taken up. Its kernels are profiled
         meanwhile under the workload `profiled`. A request that `keeps` the processes for timing
@@ -306,9 +333,13 @@ class Judge:
         self.num_calls, self.rows, self.tight = {}, {}, set()
         abs_error = rel_error = 0.0
         findings = list(self.findings)
+        limits = self.limits
+        if most_s is not None:
+            limits = Until(self.limits, most_s, self.template.awake_s)
         try:
             for case in self.cases.values():
-                case, found = self.examine_one(case, program, profiles=case.name == profiled)
+                profiles = case.name == profiled
+                case, found = self.examine_one(case, program, limits, profiles=profiles)
                 self.at_hand[case.name] = case
                 self.slots[case.name] = timed_slots(case, found.call)
                 if found.rows is not None:
@@ -337,13 +368,15 @@ class Judge:
         self.num_calls, self.rows, self.tight = {}, {}, set()
         return True
 
-    def examine_one(self, case: Case, program: Program, *, profiles: bool) -> tuple[Case, Examined]:
+    def examine_one(
+        self, case: Case, program: Program, limits: Limits, *, profiles: bool
+    ) -> tuple[Case, Examined]:
         """Return what is known of a candidate that is right, and the case under which it is.
         With `weights` "seed" a candidate whose state_dict differs is compared with the reference
         under the weights that both draw, as in KernelBench. Raises Rejected."""
         hold = self.kept.hold if self.keeps else None
         try:
-            found = examine(case, self.template, program, self.limits, profiles=profiles, hold=hold)
+            found = examine(case, self.template, program, limits, profiles=profiles, hold=hold)
             return case, found
         except Rejected as rejected:
             if self.weights != "seed" or case.train or rejected.finding.rule != "state.keys":
@@ -364,9 +397,7 @@ class Judge:
             )
         try:
             drawn = self.drawn[case.name]
-            found = examine(
-                drawn, self.template, program, self.limits, profiles=profiles, hold=hold
-            )
+            found = examine(drawn, self.template, program, limits, profiles=profiles, hold=hold)
         except Rejected as rejected:
             # It may draw other weights; its place on the caller's stream does not depend on them.
             is_of_values = rejected.status in ("incorrect_values", "precision")

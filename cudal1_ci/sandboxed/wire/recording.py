@@ -98,11 +98,41 @@ class Frame:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What is known of a kernel of the user's beyond its arguments."""
+
+    language: Literal["triton", "extension"]
+    """Of an extension, one call of a function of it counts as a launch."""
+    kernel: Name
+    grid: Annotated[tuple[Count, ...], AtMost(3)] = ()
+    constants: Annotated[tuple[Keyword, ...], AtMost(MAX_LOCALS)] = ()
+    """Arguments that the kernel is compiled for."""
+    num_warps: Count | None = None
+    num_stages: Count | None = None
+    reads: Annotated[tuple[Name, ...], AtMost(MAX_LOCALS)] = ()
+    """Names of the arguments in `kwargs` whose memory it reads."""
+    writes: Annotated[tuple[Name, ...], AtMost(MAX_LOCALS)] = ()
+    """Names of those that it writes: the first outputs of the operation, in this order."""
+    is_sure: bool = True
+    """Whether its source shows what it reads and writes; if not, that may be any argument."""
+    file: Name = ""
+    """Where it is defined, below the checkout; "" for the text of a task, or another place."""
+    first_line: Count | None = None
+    """Of its definition; None where that is not in the checkout."""
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.file)
+        need(not path.is_absolute() and ".." not in path.parts, "a path below the checkout")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedOperation:
-    """One call of a torch function."""
+    """One call of a torch function, or one launch of a kernel."""
 
     name: Name
-    """Last part of its name: `softmax`, `__matmul__`, `index_add_`."""
+    """Last part of its name: `softmax`, `__matmul__`, `index_add_`. Of an operator in a namespace
+    other than `aten`, `mylib::scan`; of a launch, `triton:KERNEL`; of a function of an extension,
+    `MODULE:FUNCTION`."""
     args: Annotated[tuple[Argument, ...], AtMost(MAX_ITEMS)]
     kwargs: Annotated[tuple[Keyword, ...], AtMost(MAX_ITEMS)]
     outputs: Annotated[tuple[Number, ...], AtMost(MAX_ITEMS)]
@@ -114,8 +144,22 @@ class RecordedOperation:
     """Number of the local variables of that frame before the operation."""
     host_us: Times = 0.0
     device_us: Times | None = None
+    backward_us: Times | None = None
+    """Of the nodes of autograd that it made, where the call trains: on the GPU where the forward
+    pass is timed there."""
     syncs: bool = False
     """Whether the host waited for the device, or would on a GPU."""
+    library_call: Number | None = None
+    """Number of the call into other code that it is a part of: `rearrange(...)` is several
+    operations with one span."""
+    launch: Launch | None = None
+
+    def __post_init__(self) -> None:
+        launch = self.launch
+        if launch is not None:
+            given = {one.name for one in self.kwargs}
+            need(given.issuperset((*launch.reads, *launch.writes)), "names of its arguments")
+            need(len(launch.writes) <= len(self.outputs), "an output for each written argument")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +193,9 @@ class Recording:
         for one in self.operations:
             need(one.frame is None or one.frame < len(self.frames), "numbers of frames")
             need(one.scope is None or one.scope < len(self.scopes), "numbers of scopes")
-            used = (*one.outputs, *numbers_in(one.args), *numbers_in(one.kwargs))
+            constants = () if one.launch is None else one.launch.constants
+            given = (*numbers_in(one.args), *numbers_in(one.kwargs), *numbers_in(constants))
+            used = (*one.outputs, *given)
             need(all(n < known for n in used), "numbers of values in operations")
         need(all(n < known for n in self.outputs), "numbers of values in outputs")
 

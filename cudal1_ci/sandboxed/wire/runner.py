@@ -75,14 +75,17 @@ class Imported(Answer):
 @dataclass(frozen=True, kw_only=True)
 class MadeCall:
     """Arguments that a function of the user's made: a pickle that is passed on unread, its
-    tensors, and the numbers of those that are the structure of others (indices of a sparse one)."""
+    tensors, and the numbers of those that are the structure of others (indices of a sparse one), or
+    that the reference's signature calls a mask."""
 
     data: str
     slots: Annotated[tuple[Slot, ...], AtMost(MAX_SLOTS)]
     structure: Annotated[tuple[Count, ...], AtMost(MAX_SLOTS)]
+    masks: Annotated[tuple[Count, ...], AtMost(MAX_SLOTS)]
 
     def __post_init__(self) -> None:
-        need(all(one < len(self.slots) for one in self.structure), "numbers of slots")
+        numbers = (*self.structure, *self.masks)
+        need(all(one < len(self.slots) for one in numbers), "numbers of slots")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -496,6 +499,8 @@ class Batch(Asks[Claim]):
     seed: int
     keeps: bool = False
     """Whether outputs that are committed are kept until the last call returned."""
+    rounding: int | None = None
+    """As of `CallSets`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -609,6 +614,8 @@ class Try(Asks[Tried]):
     """Whether the program is constructed for this trial, because the trial changes it."""
     is_wide: bool
     """Whether all floats are float64, for an oracle."""
+    rounding: int | None = None
+    """As of `CallSets`."""
 
 
 Request = (

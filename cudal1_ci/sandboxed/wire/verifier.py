@@ -223,6 +223,8 @@ class Examine(InTurn[Verified]):
     may_recall: bool = False
     """Whether an examination of this program that passed may stand, where fresh processes are
     timed next and none is profiled."""
+    most_s: float | None = None
+    """Seconds that it may take in all, without those in which the device is released."""
 
 
 @dataclass(frozen=True, kw_only=True)

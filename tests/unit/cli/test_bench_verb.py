@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_is_told_with_the_file_and_nothing_half_is_left(fold
     monkeypatch.setattr("pathlib.Path.write_text", full)
     result = run("--merge", "part.json", "--output", "whole.json")
     assert result.exit_code == 4, result.output
-    assert "whole.json: cannot be written: No space left on device; mend that" in result.stderr
+    assert "whole.json: cannot be written: No space left on device; fix that" in result.stderr
     assert sorted(one.name for one in folder.iterdir()) == ["part.json", "task.py"]
 
 
@@ -80,5 +80,5 @@ def test_a_run_under_other_settings_of_the_judge_is_not_gone_on_with(folder):
     with Archive.open(folder / "bench.sqlite") as archive:
         run_id = begun(0)
         assert begun(0, resume=True) == run_id
-        with pytest.raises(ConfigError, match=r"by the same policy and settings of the judge"):
+        with pytest.raises(ConfigError, match=r"by the same policy and settings of the verifier"):
             begun(1, resume=True)

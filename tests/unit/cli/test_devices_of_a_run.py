@@ -121,8 +121,6 @@ def test_gpus_that_are_not_there_are_refused(gpus, folder):
 @pytest.mark.parametrize(
     ("verb", "flags", "others"),
     [
-        ("verify", ("--executor", "ray"), "bench, scan and sweep do"),
-        ("compare", ("--executor", "ray"), "bench, scan and sweep do"),
         ("verify", ("--device", "cuda:0,cuda:1"), "bench, scan, sweep and compare use several"),
     ],
 )
@@ -141,6 +139,17 @@ def commit(folder):
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "one"]):
         identity = ["-c", "user.name=t", "-c", "user.email=t@t"]
         subprocess.run(["git", *identity, *words], cwd=folder, check=True)
+
+
+@pytest.mark.parametrize("verb", ["verify", "compare"])
+def test_a_configured_cluster_is_refused_by_a_verb_that_uses_none(folder, monkeypatch, verb):
+    commit(folder)
+    monkeypatch.setenv("CUDAL1_CI_EXECUTOR", "ray")
+    words = {"verify": ("reference.py", "candidate.py"), "compare": ("HEAD",)}[verb]
+    result = run(verb, *words)
+    assert result.exit_code == 2
+    assert '`executor` = "ray" (CUDAL1_CI_EXECUTOR)' in result.stderr
+    assert "bench, scan and sweep do" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("scan", "."), ("sweep", "."), ("bench", "reference.py")])

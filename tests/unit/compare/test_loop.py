@@ -182,7 +182,7 @@ def test_other_outputs_are_noted_and_times_compared_all_the_same(run):
         ("runtime_error", "inconclusive", "the head: off by 1"),
         ("invalid_reference", "skipped", "the base: off by 1"),
         ("inconclusive", "inconclusive", "off by 1"),
-        (WorkerError("it died"), "inconclusive", "the judge failed: it died"),
+        (WorkerError("it died"), "inconclusive", "the verifier failed: it died"),
     ],
 )
 def test_what_cannot_be_timed_has_its_reason(run, answer, verdict, reason):
@@ -262,7 +262,7 @@ def test_a_judge_that_dies_at_other_uses_costs_no_time_and_is_asked_again(run):
     judge.contracts = {"same": WorkerError("it died")}
     found, _ = run(judge, a_pair("same"))
     assert (found["same"].verdict, found["same"].broken) == ("same", ())
-    assert found["same"].contract[0].detail == "the judge failed: it died"
+    assert found["same"].contract[0].detail == "the verifier failed: it died"
     judge.contracts = {}
     found, _ = run(judge, a_pair("same"))
     assert found["same"].contract == HELD
@@ -314,7 +314,7 @@ def test_an_alarm_that_cannot_be_measured_again_is_none(run):
     judge = Judge(slow=[1.2, "inconclusive", WorkerError("it died")])
     found, _ = run(judge, a_pair("slow"))
     assert found["slow"].verdict == "inconclusive"
-    assert found["slow"].rows[0].reason == UNCONFIRMED + "the judge failed: it died"
+    assert found["slow"].rows[0].reason == UNCONFIRMED + "the verifier failed: it died"
 
 
 def test_what_is_known_is_not_measured_again_and_each_look_is_its_own(run):

@@ -43,7 +43,7 @@ def test_a_pull_request_is_compared_with_its_merge_base_and_then_scanned(job):
     assert report["entries"][0]["comparison"]["verdict"] == "same"
     assert Path(job.outputs["report-md"]).is_file()
     names = {path.name for path in Path(job.outputs["report-json"]).parent.iterdir()}
-    assert names == {"report.json", "report.md"}
+    assert names == {"report.json", "report.md", "report.sarif"}
 
 
 def test_times_of_a_cpu_are_said_to_be_that(job):

@@ -80,7 +80,7 @@ class Screening(FakeSession):
         super().__init__({source: ("passed", one) for source, one in screened.items()})
         self.confirmed, self.was_confirmed = confirmed, []
 
-    def screen(self, problem, candidate):
+    def screen(self, problem, candidate, most_s=None):
         found = super().evaluate(problem, candidate)
         measured = tuple(
             a_measurement(self.answers[candidate.program.source][1], one.workload, num_launches=1)
@@ -113,14 +113,15 @@ def test_within_a_budget_a_gain_is_confirmed_before_what_may_take_minutes(tmp_pa
     class Compiling(FakeProposer):
         def propose(self, problem, evaluations, n):
             edit = Edit(operator="compile", technique="compilation", found=(), why="it fuses")
-            edits = {"compiled": (edit,)}
+            other = Edit(operator="attention", technique="fusion", found=(), why="it fuses")
+            edits = {"compiled": (edit,), "a": (other,)}
             return [
                 msgspec.structs.replace(one, edits=edits.get(one.program.source, ()))
                 for one in super().propose(problem, evaluations, n)
             ]
 
     class InOrder(Screening):
-        def screen(self, problem, candidate):
+        def screen(self, problem, candidate, most_s=None):
             self.order.append(candidate.program.source)
             return super().screen(problem, candidate)
 
@@ -389,7 +390,7 @@ class ByProblem:
 @pytest.mark.parametrize(
     ("budget_s", "order", "ended"),
     [
-        (120.0, ["big:a", "big:b", "small:c", "big:d"], "done"),
+        (121.0, ["big:a", "small:c", "big:b", "big:d"], "done"),
         (100.0, ["big:a", "small:c", "big:b"], "budget"),
         (70.0, ["big:a", "small:c"], "budget"),
         (40.0, ["big:a", "small:c"], "budget"),

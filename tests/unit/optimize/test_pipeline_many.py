@@ -207,17 +207,18 @@ def test_slots_share_a_budget_so_that_no_target_takes_the_turn_of_another(tmp_pa
     assert set(house.judged.values()) == {1}
 
 
-def test_what_was_deferred_is_tried_after_all_others(tmp_path):
+def test_each_target_has_its_first_candidate_before_others_have_all(tmp_path):
     def before(session, target, source):
         if source != "reference":
-            time.sleep(1.1 if (target, source) == ("Block0", "fast") else 0.15)
+            time.sleep(0.1)
 
     house = House(tmp_path, before)
-    report = house.report(config=ReviewConfig(budget_s=3.0))
+    report = house.report(config=ReviewConfig(budget_s=60.0))
     assert report.ended == "done"
     assert [len(entry.evaluations) for entry in report.entries[:-1]] == [3] * len(NAMES)
     assert set(house.judged.values()) == {1}
-    assert list(house.judged)[-2:] == [("Block0", "wrong"), ("Block0", "unsure")]
+    first = [*house.judged][: len(NAMES)]
+    assert {name for name, _ in first} == {*NAMES}
 
 
 def interrupting(*targets):

@@ -259,3 +259,20 @@ def test_the_first_failure_counts_and_ends_the_queue():
 def test_limits_are_at_least_one():
     with pytest.raises(ConfigError, match="max-tries: expected 1 or more, got 0"):
         RetryLimits(max_tries=0)
+
+
+def test_what_is_worth_most_is_leased_first_and_an_open_item_waits_for_its_next_turn():
+    worth = {"a": 1.0, "b": 3.0, "c": 2.0}
+    queue = a_queue("abc", worth=lambda item: worth[item], is_open=lambda item: worth[item] > 0)
+    assert completed(queue, 0) == "b"
+    worth["b"] = 1.5
+    assert [completed(queue, slot) for slot in (0, 1)] == ["c", "c"], "still worth 2"
+    worth["c"] = 0.0
+    lease = queue.lease_now(0)
+    assert lease.item.value == "b", "c is not worth anything now, but was not done"
+    assert leased(queue, 1) == "a"
+    worth["b"] = 0.0
+    queue.complete(lease, "done b")
+    assert not queue.is_done() and queue.outcomes[1] == Outcome(result="done b")
+    assert completed(queue, 0) == "c"
+    assert queue.outcomes[2] == Outcome(result="done c")

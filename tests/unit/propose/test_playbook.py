@@ -71,7 +71,7 @@ def test_the_first_round_is_every_rewrite_alone_and_all_of_them_together():
 def test_of_what_takes_a_negligible_share_the_whole_module_alone_is_rewritten(share, is_left):
     workload = msgspec.structs.replace(WORKLOAD, share=share)
     problem = msgspec.structs.replace(text_problem(), workloads=(workload,))
-    _, rewrites, _, wrappers = default_strategies(
+    _, rewrites, *_, wrappers = default_strategies(
         PlaybookConfig(compile=True), "cpu", min_share=0.001
     )
     assert proposers(wrappers.propose(problem, (), 20)) == ["playbook:compile"]

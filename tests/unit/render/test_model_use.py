@@ -67,10 +67,10 @@ def report(tmp_path):
 
 def test_failures_are_counted_over_the_run_and_told_beside_what_came_of_it(report):
     assert model_text(report) == (
-        "model small-coder: 18 answers (4 to mend an earlier one); 5 candidates judged; "
+        "model small-coder: 18 answers (4 to repair an earlier one); 5 candidates judged; "
         "11 without code; 1 no Python; 1 a copy of the reference; "
         "2,468 tokens written, 10,800 read; "
-        "it wrote for 2 min, of which the judge waited 24 s"
+        "2 min generating, 24 s of it with the verifier idle"
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import types
 
+import msgspec
 import pytest
 
 from cudal1_ci.render import render
@@ -89,3 +91,40 @@ def test_sarif_escapes_paths_and_can_tell_what_was_skipped(sample, replaced):
     assert len(skipped) == 4
     assert log["runs"][0]["tool"]["driver"]["rules"][1]["id"] == "not-judged"
     assert "Rotary" in skipped[-2]["message"]["text"]
+
+
+def test_sarif_paths_start_at_the_top_of_the_repository(sample):
+    shown = msgspec.structs.replace(sample, folder="packages/former")
+    (run,) = json.loads(render(shown, "sarif"))["runs"]
+    assert list(run["originalUriBaseIds"]) == ["SRCROOT"]
+    places = [one["physicalLocation"] for r in run["results"] for one in r["locations"]]
+    changes = [c for r in run["results"] for f in r.get("fixes", ()) for c in f["artifactChanges"]]
+    assert places
+    assert changes
+    for one in (*places, *changes):
+        assert one["artifactLocation"]["uriBaseId"] == "SRCROOT"
+        assert one["artifactLocation"]["uri"].startswith("packages/former/slowformer/")
+
+
+@pytest.mark.parametrize(
+    ("urls", "expected"),
+    [
+        (["Documentation, https://github.com/OWNER/cudal1-ci/tree/main/docs"], None),
+        (["Homepage, https://a", "Documentation, https://a/docs"], "https://a/docs"),
+        (None, None),
+    ],
+)
+def test_sarif_rules_have_help_and_a_link_once_a_release_has_an_address(
+    monkeypatch, sample, urls, expected
+):
+    found = types.SimpleNamespace(get_all=lambda _: urls)
+    monkeypatch.setattr("cudal1_ci.render.sarif.metadata.metadata", lambda _: found)
+    (run,) = json.loads(render_sarif(sample, skipped=True))["runs"]
+    driver = run["tool"]["driver"]
+    assert driver.get("informationUri") == expected
+    for rule in driver["rules"]:
+        assert rule["help"]["text"]
+        assert rule.get("helpUri") == (expected and f"{expected}/report.md")
+    assert [driver["rules"][r["ruleIndex"]]["id"] for r in run["results"]] == [
+        r["ruleId"] for r in run["results"]
+    ]

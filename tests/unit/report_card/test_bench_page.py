@@ -62,7 +62,7 @@ def test_a_run_without_a_task_that_counts_is_a_page_and_a_table_too():
     )
     run = a_run(task, ended="budget")
     assert "Left out: not every column had its turn" in render_page(run)
-    assert "--resume goes on" in render_table(run)
+    assert "--resume continues" in render_table(run)
 
 
 def test_both_ways_of_counting_and_several_machines_are_on_the_page():

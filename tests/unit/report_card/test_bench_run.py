@@ -47,7 +47,7 @@ def test_what_others_published_is_judged_when_all_of_ours_is(tmp_path):
     with a_bench(tmp_path, session, proposed) as bench:
         (task,) = run(found(a_task()), *bench).tasks
     asked = [one for one in session.asked if one in ("faster", "graph", "slower")]
-    assert asked == ["graph", "faster", "slower"] and session.asked[-1] == "slower"
+    assert asked == ["faster", "graph", "slower"] and session.asked[-1] == "slower"
     columns = ["cuda-graph", "playbook", "published", "best"]
     assert [one.solver for one in task.results] == columns
 
@@ -168,7 +168,7 @@ def test_a_reference_that_says_nothing_is_named_and_in_no_column(tmp_path, statu
 def test_a_judge_that_dies_costs_the_rest_of_its_task_and_is_asked_again(tmp_path):
     class Dying(FakeSession):
         def evaluate(self, problem, candidate):
-            if candidate.program.source == "faster":
+            if candidate.program.source == "slower":
                 raise WorkerError("the judge died")
             return super().evaluate(problem, candidate)
 
@@ -179,12 +179,12 @@ def test_a_judge_that_dies_costs_the_rest_of_its_task_and_is_asked_again(tmp_pat
     reason = "the verifier failed: the judge died"
     assert task.standing == "judged"
     assert {result.failure for result in task.results} == {reason}, "each may lack candidates"
-    assert worth(task, "compile").is_success
-    assert not worth(task, "playbook").is_success
+    assert worth(task, "playbook").is_success
+    assert not worth(task, "compile").is_success
     again = FakeSession(ANSWERS)
     with a_bench(tmp_path, again, PROPOSED, since=began) as bench:
         assert run(found(a_task()), *bench).tasks[0].results[0].failure is None
-    assert again.asked == ["faster"]
+    assert again.asked == ["slower"]
 
 
 def test_a_strategy_that_fails_costs_its_own_column(tmp_path, monkeypatch):

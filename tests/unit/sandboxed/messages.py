@@ -12,6 +12,7 @@ from cudal1_ci.sandboxed.wire.recording import (
     Argument,
     Frame,
     Keyword,
+    Launch,
     RecordedOperation,
     RecordedValue,
     Recording,
@@ -67,6 +68,7 @@ def recording() -> Recording:
         scope=0,
         host_us=1.5,
         device_us=2.5,
+        launch=Launch(language="triton", kernel="k", grid=(2, 1), num_warps=4, first_line=7),
     )
     held = Argument(kind="tuple", items=(Argument(kind="value", value=0),))
     return Recording(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cudal1_ci.sandboxed.runner.subject import Subject
 from cudal1_ci.sandboxed.timing.new_inputs import Stock
 from cudal1_ci.sandboxed.tracer.describe import describe_tensor
 from cudal1_ci.sandboxed.tracer.invariants import invariants_of
 from cudal1_ci.sandboxed.verifier.inputs import InputSet, Source, draw, invariants_in
-from cudal1_ci.sandboxed.verifier.invariants import are_movable, impose
+from cudal1_ci.sandboxed.verifier.invariants import are_movable, common, impose
 from cudal1_ci.sandboxed.verifier.variations import variations
-from cudal1_ci.sandboxed.wire.arguments import Call
+from cudal1_ci.sandboxed.wire.arguments import Call, Made
+from cudal1_ci.sandboxed.wire.programs import TextProgram
 from tests.unit.sandboxed.messages import spec
 from tests.unit.sandboxed.test_fresh import stock_of
 
@@ -137,3 +139,37 @@ def test_rows_of_zeros_become_equal_shares():
 )
 def test_whole_numbers_move_only_where_they_stay_what_they_are(names, may):
     assert are_movable(names) is may
+
+
+MASKED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, attention_mask, scale):
+        return x + (1 - attention_mask) * scale
+
+def get_inputs():
+    return [torch.randn(2, 8), torch.ones(2, 8), torch.ones(2, 8)]
+"""
+
+
+def test_a_mask_of_floats_is_known_by_its_name_and_stays_one(tmp_path):
+    subject = Subject(tmp_path)
+    text = TextProgram(source=MASKED, entry="Model")
+    (call,) = subject.make(text, Made(function="get_inputs"), [0]).calls
+    assert call.masks == (1,)
+
+    made = [InputSet(subject.kept[0], masks=call.masks)]
+    assert invariants_in(made) == [(), ("flags",), ()]
+    source = Source(call=Call(), made=made, invariants=invariants_in(made))
+    sets = dict(variations(source, generator(), 2**30))
+    assert all(((one.tensors[1] == 0) | (one.tensors[1] == 1)).all() for one in sets.values())
+    assert bool(sets["drawn 1"].tensors[1].all())
+    assert not bool(sets["zeros"].tensors[1].any())
+    assert 0 < int(sets["outliers"].tensors[1].sum()) < 16
+    assert sets["large"].tensors[2].max() > 2  # of another name
+
+
+@pytest.mark.parametrize("values", [torch.full((4,), -1e9), torch.zeros(4), torch.rand(4)])
+def test_an_additive_mask_is_no_mask_of_zeros_and_ones(values):
+    assert invariants_in([InputSet([values], masks=(0,))]) == [common([values])]

@@ -351,3 +351,66 @@ def test_functions_of_other_packages_are_part_of_what_called_them(tmp_path):
     assert [o.name for o in found.operations] == ["exp", "exp", "add"]
     assert {found.frames[o.frame or 0].file for o in found.operations} == {"own.py"}
     assert {o.span.line for o in found.operations if o.span} == {2}
+
+
+TRAINED = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        h = self.inner(x).tanh()
+        with torch.no_grad():
+            constant = h.exp()
+        {code}
+        return (h @ h.T).sum() + constant.sum()
+"""
+
+
+def trained(case: Case, x: torch.Tensor) -> tuple[torch.nn.Module, Recording]:
+    model = case.names["Net"]()
+    return model, recorded(lambda: model(x), model, [x], None, case.path)
+
+
+def test_the_backward_pass_is_timed_by_operation_where_gradients_are_on(case):
+    one = case(TRAINED.replace("{code}", "pass"))
+    x = torch.randn(128, 64, requires_grad=True)
+    model, found = trained(one, x)
+    assert decode(Form(Recording), encode(found)) == found
+    timed = {o.name for o in found.operations if o.backward_us is not None}
+    assert {"linear", "tanh", "matmul", "sum"} <= timed
+    assert not timed & {"exp", "_set_grad_enabled"}
+    assert all(o.backward_us is None or o.backward_us > 0 for o in found.operations)
+    assert x.grad is None and all(p.grad is None for p in model.parameters())
+    with torch.no_grad():
+        _, found = trained(one, x)
+    assert all(o.backward_us is None for o in found.operations)
+
+
+def test_the_backward_pass_of_a_custom_function_is_not_that_of_its_neighbors(case):
+    code = "h = Slow.apply(h)"
+    slow = """
+import time
+
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(0.05)
+        return gradient
+
+"""
+    _, found = trained(case(slow + TRAINED.replace("{code}", code)), torch.randn(8, 64))
+    around = [*named(found, "tanh"), *named(found, "matmul")]
+    assert len(around) == 2 and all(0 < (o.backward_us or 0.0) < 50_000 for o in around)
+
+
+def test_a_backward_pass_that_fails_is_unknown(case):
+    one = case(TRAINED.replace("{code}", "h.mul_(2)"))
+    _, found = trained(one, torch.randn(8, 64))
+    assert found.operations and all(o.backward_us is None for o in found.operations)

@@ -92,7 +92,7 @@ def an_example(kind: type, rng: random.Random, depth: int = 4) -> Any:
         shape = found["shape"]
         found |= {name: shape for name in ("stride", "own_stride") if name in found}
     if kind is runner.MadeCall:
-        found["structure"] = tuple(range(len(found["slots"])))
+        found["structure"] = found["masks"] = tuple(range(len(found["slots"])))
     if kind in (runner.Remains, runner.Tried):
         found["names"] = tuple(f"name {i}" for i in range(len(found["slots"])))
     return kind(**found)
@@ -184,7 +184,9 @@ GOOD = {
         "inexact": ["`_buffers` of the module is a Table"],
     },
     runner.ListImported: {"names": ["numpy"]},
-    runner.MakeCalls: {"calls": [{"data": "gASV", "slots": [SLOT], "structure": [0]}]},
+    runner.MakeCalls: {
+        "calls": [{"data": "gASV", "slots": [SLOT], "structure": [0], "masks": [0]}]
+    },
     runner.CallSets: {"calls": [CALL], "flags": FLAGS},
     runner.Batch: CLAIM,
     runner.Exchange: {**CLAIM, "claim_us": 0},
@@ -232,6 +234,7 @@ def recorded_with(field: str, **fields: Any) -> dict[str, Any]:
 
 UNKNOWN = {"kind": "value", "value": 3, "text": None, "items": []}
 NESTED = {**UNKNOWN, "kind": "tuple", "value": None, "items": [UNKNOWN]}
+LAUNCH = RECORDED["operations"][0]["launch"]
 BAD = [
     (runner.RecordCall, recorded_with("frames", caller=1), "recording"),
     (runner.RecordCall, recorded_with("frames", file="/etc/passwd"), "recording.frames[1]"),
@@ -249,6 +252,19 @@ BAD = [
         runner.RecordCall,
         recorded_with("scopes", locals=[{"name": "x", "argument": NESTED}]),
         "recording",
+    ),
+    *(
+        (runner.RecordCall, recorded_with("operations", launch=LAUNCH | fields), where)
+        for fields, where in (
+            ({"writes": ["y"]}, "recording.operations[0]"),
+            ({"reads": ["y"]}, "recording.operations[0]"),
+            ({"writes": ["dim", "dim"]}, "recording.operations[0]"),
+            ({"grid": [1, 1, 1, 1]}, "recording.operations[0].launch.grid"),
+            ({"grid": [-1]}, "recording.operations[0].launch.grid[0]"),
+            ({"file": "../b.py"}, "recording.operations[0].launch"),
+            ({"language": "perl"}, "recording.operations[0].launch.language"),
+            ({"constants": [{"name": "k", "argument": NESTED}]}, "recording"),
+        )
     ),
     (runner.RecordCall, {"recording": RECORDED | {"outputs": [3]}}, "recording"),
     (runner.RecordCall, {"recording": RECORDED | {"total_us": -1.0}}, "recording.total_us"),
@@ -272,7 +288,7 @@ BAD = [
     (runner.CountDemand, {"demand": {"num_bytes": 12}}, "demand.convolution_flops"),
     (
         runner.MakeCalls,
-        {"calls": [{"data": "", "slots": [SLOT], "structure": [1]}]},
+        {"calls": [{"data": "", "slots": [SLOT], "structure": [1], "masks": []}]},
         "calls[0]",
     ),
     (runner.CallSets, {"calls": []}, "flags"),

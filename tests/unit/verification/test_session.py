@@ -35,6 +35,7 @@ from cudal1_ci.sandboxed.wire import verdicts
 from cudal1_ci.sandboxed.wire.verifier import Verified
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session, TrialConfig
+from cudal1_ci.verification.session import CUT
 from cudal1_ci.verification.verify import problem_of as text_problem_of
 from tests.told import told_times
 
@@ -363,6 +364,22 @@ def test_buffers_that_a_call_updates_are_compared(session):
     assert "running_" in verdict.findings[0].message or "num_batches" in verdict.findings[0].message
 
 
+def test_an_examination_ends_with_its_seconds_and_nothing_is_known_then():
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    with Session(TrialConfig(num_rounds=2), device="cpu") as session:
+
+        def verdict(forward, most_s):
+            candidate = candidate_of(problem, linear(forward))
+            return session.screen(problem, candidate, most_s).verdict
+
+        assert session.check(problem).status == "passed"
+        began_s = time.monotonic()
+        cut = verdict("__import__('time').sleep(60)", 2.0)
+        assert (cut.status, cut.findings[0].rule) == ("inconclusive", CUT)
+        assert time.monotonic() - began_s < 50.0, "a call has 60 s"
+        assert verdict("self.fc(x) * 1", 60.0).status == "passed"
+
+
 @pytest.mark.parametrize(
     ("body", "rule"),
     [
@@ -649,7 +666,7 @@ def test_an_interpreter_without_torch_says_how_to_get_it(tmp_path):
     subprocess.run(["python3", "-m", "venv", "--without-pip", str(empty)], check=True)
     with (
         Session(QUICK, python=str(empty / "bin/python")) as session,
-        pytest.raises(WorkerError, match="pip install torch"),
+        pytest.raises(WorkerError, match="requirements there"),
     ):
         session.device()
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import itertools
 import pickle
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ Recipe = Callable[[Trial, str, Plain], None]
 WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
 """Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
 or sets is full before."""
+BLOCKS = 1
+"""Place of the memory blocks of Python among the figures."""
+MOST_CALLS, MOST_S, STEADY_BLOCKS = 1024, 10.0, 0.5
+"""Calls, and seconds, until Python's own memory may end growing. Code that torch compiled takes a
+few blocks a call for the first three hundred calls, and none later."""
 
 
 def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: ARG001
@@ -417,20 +423,26 @@ def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     make(min(WARM_CALLS, count))
     gc.collect()
     gc.freeze()  # only what is made from here on is looked at
-    before = in_use(trial)
-    make(count)
-    middle = in_use(trial)
-    make(count)
-    after = in_use(trial)
-    # What is kept once is no growth, and a cache that fills up ends growing.
-    trial.growth = [
-        min(float(b - a), float(c - b)) / count
-        for a, b, c in zip(before, middle, after, strict=True)
-    ]
+    found = [in_use(trial)]
+    while True:
+        make(count)
+        found.append(in_use(trial))
+        # What is kept once is no growth, and a cache that fills up ends growing.
+        trial.growth = [least_growth(one) / count for one in zip(*found[:3], strict=True)]
+        blocks = trial.growth[BLOCKS] = least_growth([one[BLOCKS] for one in found]) / count
+        is_most = count * len(found) > MOST_CALLS or time.monotonic() - started_s > MOST_S
+        if len(found) > 2 and (blocks < STEADY_BLOCKS or is_most):
+            return
+
+
+def least_growth(sizes: Sequence[int]) -> float:
+    """Return the least growth from one size to the next."""
+    return float(min((b - a for a, b in itertools.pairwise(sizes)), default=0))
 
 
 def in_use(trial: Trial) -> list[int]:
-    """Return bytes of tensors, memory blocks of Python, and items that the program holds."""
+    """Return bytes of tensors, memory blocks of Python (`BLOCKS`), and items that the program
+    holds."""
     gc.collect()
     storages = {}
     for one in gc.get_objects():

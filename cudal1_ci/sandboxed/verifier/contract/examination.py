@@ -17,6 +17,7 @@ from ...wire.tensors import bare
 from ...wire.verdicts import ContractCheck, Finding
 from ..cases import Case, Limits, Rejected
 from ..inputs import InputSet, Room, each_same_bits
+from ..spread import MANY_CALLS
 from .judgement import Result, contradiction, different_facts, filled
 from .lines import Line, Use, derive
 
@@ -114,13 +115,19 @@ class Party:
         return room
 
     def result(
-        self, use: Use, *, seed: int = 1, is_wide: bool = False, most_s: float = USE_S
+        self,
+        use: Use,
+        *,
+        seed: int = 1,
+        is_wide: bool = False,
+        most_s: float = USE_S,
+        rounding: int | None = None,
     ) -> Result:
         """Return what a use comes to. Raises RunnerFailure."""
         started_s = self.template.awake_s()
         most_s = min(most_s, self.limits.call_s)
         try:
-            result = self.attempt(use, seed, is_wide, most_s)
+            result = self.attempt(use, seed, is_wide, most_s, rounding)
             return replace(result, took_s=self.template.awake_s() - started_s)
         except RunnerFailure as failure:
             if failure.kind != "raised" or (self.runner is not None and self.runner.ended):
@@ -128,7 +135,9 @@ class Party:
                 self.close()
             raise
 
-    def attempt(self, use: Use, seed: int, is_wide: bool, most_s: float) -> Result:
+    def attempt(
+        self, use: Use, seed: int, is_wide: bool, most_s: float, rounding: int | None
+    ) -> Result:
         case, limits = self.case, self.limits
         runner = self.open()
         try:
@@ -149,6 +158,7 @@ class Party:
             seed=case.seed + seed,
             is_new=is_new,
             is_wide=is_wide,
+            rounding=rounding,
         )
         reply = runner.ask(request, most_s)
         slots, end = place(reply.slots)
@@ -300,7 +310,12 @@ def differs_already(known: ContractKnowledge, candidate: Party, reference: Party
     except (RunnerFailure, Rejected):
         return ""
     said = contradiction(
-        candidate.case, USUAL.recipe, known.usual, theirs, lambda: exact(reference, USUAL)
+        candidate.case,
+        USUAL.recipe,
+        known.usual,
+        theirs,
+        lambda: exact(reference, USUAL),
+        lambda: rounded(reference, USUAL),
     )
     if said is None or not OFF.search(said):
         return ""
@@ -330,6 +345,7 @@ def compare_line(
                 ours,
                 theirs,
                 lambda use=use: exact(reference, use),  # type: ignore[misc]
+                lambda use=use: rounded(reference, use),  # type: ignore[misc]
                 has_odd=line.group == "values",
             )
             if said is not None and is_product_with_zero(use, ours, theirs, reference, candidate):
@@ -371,7 +387,9 @@ def is_product_with_zero(
         odd, other = exact(reference, use), exact(reference, uses[0])
         return filled(odd, theirs, [other]) if odd is not None and other is not None else None
 
-    said = contradiction(candidate.case, use.recipe, wanted, theirs, truth, has_odd=True)
+    said = contradiction(
+        candidate.case, use.recipe, wanted, theirs, truth, lambda: (), has_odd=True
+    )
     return said is None
 
 
@@ -386,6 +404,15 @@ def exact(reference: Party, use: Use) -> Result | None:
         return reference.result(use, is_wide=True)
     except (RunnerFailure, Rejected):
         return None
+
+
+def rounded(reference: Party, use: Use) -> list[Result]:
+    """Return what the use of the reference comes to under random rounding; [] where it fails."""
+    seed = reference.case.seed
+    try:
+        return [reference.result(use, rounding=seed + number) for number in range(MANY_CALLS)]
+    except (RunnerFailure, Rejected):
+        return []
 
 
 def check_of(line: Line, result: str, detail: str) -> ContractCheck:

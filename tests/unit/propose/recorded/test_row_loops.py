@@ -245,12 +245,28 @@ UNEVEN = {
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_zip_of_tensors_that_may_be_uneven_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_zip_of_tensors_that_may_be_uneven_ends_with_the_shortest(
+    tmp_path: Path, name: str
+) -> None:
     body = f"""
 {UNEVEN[name]}
 out = []
 for a, b in zip(x, other):
     out.append(a * b)
+return torch.stack(out)
+"""
+    text, new = text_of(body), rewritten(tmp_path, body)["batched_loop"]
+    assert "turns = min(len(x), len(other))" in new
+    for rows in (4, 1, 7) if "_, _, _" not in body else (4,):
+        sized = f"ROWS, WIDTH = {rows}, 9"
+        assert_same(tmp_path, *(one.replace("ROWS, WIDTH = 4, 9", sized) for one in (text, new)))
+
+
+def test_a_zip_with_a_list_that_may_be_uneven_is_left_alone(tmp_path: Path) -> None:
+    body = """
+out = []
+for row, n in zip(x, lengths.tolist()):
+    out.append(row * n)
 return torch.stack(out)
 """
     assert not rewritten(tmp_path, body)

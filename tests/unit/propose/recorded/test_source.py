@@ -13,6 +13,8 @@ from tests.unit.propose.recorded.rig import problem_and_recording
 TEXT = """
 import torch
 
+{head}
+
 
 def helper(x):
     return x.exp()
@@ -33,9 +35,10 @@ def get_inputs():
 """
 
 
-def recorded(tmp_path, body: str) -> tuple[Graph, Source]:
+def recorded(tmp_path, body: str, head: str = "") -> tuple[Graph, Source]:
     lines = textwrap.indent(textwrap.dedent(body).strip(), " " * 8).strip()
-    problem, recording = problem_and_recording(tmp_path, TEXT.replace("{body}", lines))
+    text = TEXT.replace("{body}", lines).replace("{head}", head)
+    problem, recording = problem_and_recording(tmp_path, text)
     graph = graph_of(recording)
     return graph, Source(problem.reference, graph)
 
@@ -113,3 +116,51 @@ def test_operands_are_in_the_order_of_the_recording(tmp_path):
         assert codes(reversed_) == ["x", "2.0"]
     assert codes("add") == ["2.0 - x", "y"]
     assert codes("clamp") == ["torch.add(2.0 - x, y, alpha=2)", "0.0", "1.0"]
+
+
+LIBRARY = """
+def heads(x, h):
+    return x.unflatten(-1, (h, -1)).transpose(0, 1).exp()
+
+def product(x, y, equation):
+    return torch.einsum(equation, x, y)
+"""
+
+
+def with_library(tmp_path, body: str) -> tuple[Graph, Source]:
+    """Return a recording of code that calls functions of a file outside of the checkout."""
+    code = f"exec(compile({LIBRARY!r}, 'library.py', 'exec'))"
+    return recorded(tmp_path, body, head=code)
+
+
+def test_of_a_library_call_only_the_last_operation_is_its_expression(tmp_path):
+    graph, source = with_library(tmp_path, "return torch.tanh(heads(x, 3)) + heads(y, 3).sum()")
+    here = one(graph, "tanh")
+    first, second = (each for each in graph.operations if each.name == "exp")
+    assert source.expression(first.output, at=here) == "heads(x, 3)"
+    assert source.expression(second.output, at=here) == "heads(y, 3)"
+    for each in graph.operations:
+        if each.name in ("unflatten", "transpose"):
+            assert source.place(each) is None
+            assert source.expression(each.output, at=here) is None
+        if each.name in ("unflatten", "transpose", "exp"):
+            assert source.operands(each) == []
+
+
+def test_one_call_in_a_loop_is_one_call_each_time(tmp_path):
+    graph, source = recorded(tmp_path, "for _ in range(3):\n    x = x * 2\nreturn torch.tanh(x)")
+    places = [source.place(each) for each in graph.operations if each.name == "mul"]
+    assert len(places) == 3
+    assert None not in places
+
+
+def test_an_equation_may_stand_last(tmp_path):
+    graph, source = with_library(tmp_path, "return torch.tanh(product(x, y, 'ij,jk->ik'))")
+    here = one(graph, "tanh")
+    codes = [source.argument_code(one(graph, "einsum"), n, at=here) for n in range(3)]
+    assert codes == ["'ij,jk->ik'", "x", "y"]
+
+
+def test_one_of_several_results_is_not_their_call(tmp_path):
+    graph, source = recorded(tmp_path, "return torch.tanh(x.chunk(3)[0])")
+    assert source.expression(one(graph, "chunk").recorded.outputs[0], one(graph, "tanh")) is None

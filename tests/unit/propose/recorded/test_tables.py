@@ -171,3 +171,51 @@ def test_a_table_that_others_may_write_is_left(tmp_path: Path) -> None:
     text = text_of("return x * gaussian(x.shape[-1], 2.0)")
     text = text.replace("torch.arange(8.0))", "gaussian(8, 2.0))")
     assert proposed(tmp_path, text, RULES) == {}
+
+
+INNER = """
+def ramp(n, low):
+    line = torch.arange(n).float() * low
+    return torch.exp(-line) / line.sum()
+
+row = ramp(x.shape[-1], 0.5) + torch.ones(8)
+return x * row
+"""
+CLOSURE = """
+width = x.mean().item() + 8.0
+
+def ramp():
+    line = torch.arange(8).float() / width
+    line = torch.exp(-line)
+    line = line / line.sum()
+    return x * line
+
+return ramp()
+"""
+SIZES = """
+def plane(x, sizes{hint}):
+    rows = torch.arange(sizes[0]).float()[:, None]
+    plane = torch.exp(-rows * torch.arange(sizes[1]).float())
+    return x * plane
+
+return plane(x, (6, 8))
+"""
+
+
+def test_a_function_within_a_function_is_kept_by_itself(tmp_path: Path) -> None:
+    new = proposed(tmp_path, text_of(INNER), RULES)["kept_table"]
+    assert "def kept_ramp(n, low):" in new
+    assert "kept_row" not in new  # it would call `ramp`, which the file does not have
+    assert_same(tmp_path, text_of(INNER), new)
+
+
+def test_what_an_outer_function_binds_is_no_name_of_the_file(tmp_path: Path) -> None:
+    new = proposed(tmp_path, text_of(CLOSURE), RULES)["kept_table"]
+    assert "line = kept_line(width)" in new
+    assert_same(tmp_path, text_of(CLOSURE), new)
+
+
+@pytest.mark.parametrize(("hint", "num_kept"), [("", 0), (": tuple[int, int]", 1)])
+def test_a_tuple_is_a_key_where_it_is_declared(tmp_path: Path, hint: str, num_kept: int) -> None:
+    found = proposed(tmp_path, text_of(SIZES.replace("{hint}", hint)), RULES)
+    assert len(found) == num_kept

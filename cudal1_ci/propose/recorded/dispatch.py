@@ -1,0 +1,599 @@
+"""Sort rows by their class once, where a loop over classes searches all rows for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.experts import routed
+from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
+from cudal1_ci.propose.recorded.lifted import (
+    BINARY,
+    INDEX_DTYPES,
+    ROWWISE,
+    UNARY,
+    Refused,
+    Swap,
+    integer,
+    is_basic,
+    is_whole,
+    within,
+)
+from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in, rebinds
+from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
+from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.rewrites.terms import names_in
+from cudal1_ci.propose.rewrites.walk import roots, stored_names
+
+POSITIONS = {"topk": 1, "sort": 1, "max": 1, "min": 1, "argmax": 0, "argmin": 0, "argsort": 0}
+"""Operations that return positions, with the number of that output."""
+BY_ROW = UNARY.union(
+    BINARY,
+    ROWWISE,
+    ("getitem", "setitem", "add_", "index_add_", "nonzero", "squeeze", "unsqueeze", "bool"),
+    ("any", "where", "numel", "size", "len"),
+)
+"""Operations that compute each row by itself, if they are given rows."""
+LEAVES = (
+    *(cst.Expr, cst.For, cst.While, cst.With, cst.NamedExpr, cst.Else),
+    *(cst.Break, cst.Return, cst.Raise, cst.Yield),
+)
+
+
+@dataclass
+class Dispatch:
+    """A loop whose turns look for the rows of one class each."""
+
+    loop: Loop
+    index: str
+    """The turn's class."""
+    high: str
+    """Code of the number of classes."""
+    new: dict[cst.CSTNode, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    joined: cst.For | None = None
+    """A loop over the columns of the classes that is not needed any more."""
+
+    def __post_init__(self) -> None:
+        node = cst.ensure_type(self.loop.node, cst.For)
+        self.node = node
+        self.names = {o.value for o in within(self.loop.function) if isinstance(o, cst.Name)}
+        self.changing = stored_names(node) | roots(self.loop.target)
+        self.made: dict[tuple[str, bool], list[str]] = {}
+        self.counts = ""
+        """Name of the list of the numbers of rows."""
+
+    def change(self) -> Change:
+        """Return the loop with parts of one sort in it; raise Refused if it has no search."""
+        if rebinds(self.node.body, self.index):
+            raise Refused
+        for one in within(self.node.body):
+            if isinstance(one, cst.Assign) and len(one.targets) == 1:
+                self.assigned(one)
+        return self.written()
+
+    def written(self) -> Change:
+        """Return the loop with what was found."""
+        if not self.lines:
+            raise Refused
+        loop = self.node.with_changes(leading_lines=[])
+        text = self.loop.code(cst.ensure_type(loop.visit(Rewrite(self.new, self.joined)), cst.For))
+        return Change(
+            file=self.loop.name,
+            new={self.loop.node: "\n".join([*self.lines, text])},
+            found=" ".join(self.loop.code(self.node).strip().split("\n")[0].split()),
+        )
+
+    def assigned(self, assign: cst.Assign) -> None:
+        """Put parts of a sort in the place of a search."""
+        target, value = assign.targets[0].target, assign.value
+        if isinstance(target, cst.Tuple):
+            searched, turned = self.searched(value), self.turned(value)
+            rank = 0 if searched is None else self.loop.call.graph.num_dims(searched.value(0))
+            if len(target.elements) == 2 and (rank == 2 or turned):
+                self.new[value] = ", ".join(self.parts(searched, turned=turned or ""))
+            return
+        rows = self.rows(value)
+        if rows is not None and isinstance(target, cst.Name):
+            inner = self.column_loop(rows, assign, target.value)
+            if inner is not None:
+                self.joined = inner
+                slot = cst.ensure_type(inner.target, cst.Name).value
+                base = cst.ensure_type(self.compared_node(rows), cst.Subscript).value
+                self.new[assign] = (
+                    f"{target.value}, {slot} = {', '.join(self.parts(rows, base=base))}"
+                )
+            elif self.loop.call.graph.num_dims(rows.value(0)) == 1:
+                self.new[value] = self.parts(rows)[0]
+            return
+        masked = self.masked(value)
+        if masked is not None and isinstance(target, cst.Name):
+            uses = self.uses(target.value, assign)
+            if uses is not None:
+                self.new[value] = self.parts(masked)[0]
+                self.new |= uses
+
+    # --- classes that have rows ---
+
+    def of_hits(self, mask: int, chosen: str) -> Change:
+        """Return a loop over the numbers of the classes that have rows, where it was over a tensor
+        of them, and searched a mask.
+
+        Args:
+            mask: The one-hot mask of classes, columns and rows.
+            chosen: Code of the classes.
+        """
+        body = list(self.node.body.body)
+        unpacked = f"{self.index} = {self.index}[0]"
+        is_number = self.loop.code(body[0]).strip() == unpacked
+        allowed: set[cst.CSTNode] = set()
+        for one in within(self.node.body):
+            if isinstance(one, cst.Assign) and self.hit(one.value, mask, is_number=is_number):
+                target = one.targets[0].target
+                if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
+                    raise Refused
+                self.new[one.value] = ", ".join(self.parts(None, turned=chosen))
+                allowed |= {*within(one.value)}
+        if is_number:
+            self.new[body[0]] = ""
+            allowed |= {*within(body[0])}
+        for name in self.named(self.node.body, self.index):
+            part = self.loop.file.parents[name]
+            whole = self.loop.file.parents[self.loop.file.parents[part]]
+            is_compared = is_number and isinstance(part, cst.Comparison)
+            if name in allowed or is_compared:
+                continue
+            is_item = isinstance(part, cst.Index) and isinstance(whole, cst.Subscript)
+            if not is_item or not isinstance(whole, cst.Subscript) or len(whole.slice) != 1:
+                raise Refused
+            made = {one.name for one in self.loop.operations.get(whole, [])}
+            if not is_number and not made <= {"index"}:  # rows by a tensor of one number
+                raise Refused
+        if self.loop.is_read_after({self.index}) or not self.counts:
+            raise Refused
+        self.new[self.loop.over] = f"[i for i, count in enumerate({self.counts}) if count]"
+        return self.written()
+
+    def hit(self, node: cst.BaseExpression, mask: int, *, is_number: bool) -> bool:
+        """Return whether an expression searches a mask at the turn's class."""
+        graph, source = self.loop.call.graph, self.loop.call.source
+        found = self.loop.operations.get(node, [])
+        for one in found:
+            value = one.value(0)
+            squeezed = graph.made_by(value, "squeeze")
+            if squeezed is not None:
+                if is_number or squeezed.literal(1, "dim") != 0:
+                    return False
+                value = squeezed.value(0)
+            elif not is_number:
+                return False
+            picked = graph.made_by(value, "getitem")
+            place = None if picked is None else source.place(picked)
+            if picked is None or picked.value(0) != mask or place is None:
+                return False
+            if not isinstance(place.node, cst.Subscript) or len(place.node.slice) != 1:
+                return False
+            if not is_index(place.node.slice[0].slice, self.index):
+                return False
+        return {one.name for one in found} == {"where"} and all(
+            len(one.recorded.args) == 1 for one in found
+        )
+
+    # --- what is searched -------------------------------------------------------------------------
+
+    def turned(self, node: cst.BaseExpression) -> str | None:
+        """Return code of the classes whose one-hot mask is searched, columns before rows."""
+        found = self.loop.operations.get(node, [])
+        if {one.name for one in found} != {"where"} or any(
+            len(o.recorded.args) != 1 for o in found
+        ):
+            return None
+        chosen = routed(self.loop, found, self.index, self.high)
+        if chosen is None or not self.is_position(chosen):
+            return None
+        return self.loop.call.source.expression(chosen, at=self.loop.inside[0])
+
+    def searched(self, node: cst.BaseExpression) -> Operation | None:
+        """Return the comparison of which all positions are taken."""
+        found = self.loop.operations.get(node, [])
+        name = {one.name for one in found}
+        if name not in ({"where"}, {"nonzero"}) or any(len(o.recorded.args) != 1 for o in found):
+            return None
+        if name == {"nonzero"} and any(o.literal(1, "as_tuple") is not True for o in found):
+            return None
+        return self.compared([one.value(0) for one in found])
+
+    def rows(self, node: cst.BaseExpression) -> Operation | None:
+        """Return the comparison in `(x == i).nonzero().squeeze(-1)` and `torch.where(x == i)[0]`,
+        of a column."""
+        if isinstance(node, cst.Subscript) and len(node.slice) == 1:
+            part = node.slice[0].slice
+            if not isinstance(part, cst.Index) or self.loop.code(part.value) != "0":
+                return None
+            searched = self.searched(node.value)
+            return None if searched is None or not self.is_column(searched) else searched
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return None
+        given = [self.loop.code(one.value) for one in node.args]
+        flat = {"squeeze": ["-1", "1"], "flatten": [], "view": ["-1"], "reshape": ["-1"]}
+        wanted = flat.get(node.func.attr.value)
+        if wanted is None or len(given) > 1 or (given or [""])[0] not in (wanted or [""]):
+            return None
+        found = self.loop.operations.get(node.func.value, [])
+        if {one.name for one in found} != {"nonzero"}:
+            return None
+        if any(len(o.recorded.args) != 1 or o.recorded.kwargs for o in found):
+            return None
+        compared = self.compared([one.value(0) for one in found])
+        return compared if compared is not None and self.is_column(compared) else None
+
+    def masked(self, node: cst.BaseExpression) -> Operation | None:
+        """Return the comparison in `x == i`, and in `(x == i).any(-1)` of positions of a topk."""
+        found = self.loop.operations.get(node, [])
+        names = {one.name for one in found}
+        graph = self.loop.call.graph
+        if names == {"eq"}:
+            compared = self.compared([one.output for one in found])
+            return compared if compared is not None and self.is_column(compared) else None
+        if names != {"any"}:
+            return None
+        compared = self.compared([one.value(0) for one in found])
+        if compared is None or graph.num_dims(compared.value(0)) != 2:
+            return None
+        dims = {graph.dims(one.literal(1, "dim"), one.value(0)) for one in found}
+        is_flat = all(one.literal(2, "keepdim") in (None, False) for one in found)
+        return compared if dims == {(1,)} and is_flat and self.topk(compared) else None
+
+    def is_column(self, compared: Operation) -> bool:
+        return self.loop.call.graph.num_dims(compared.value(0)) == 1
+
+    def compared(self, values: list[int | None]) -> Operation | None:
+        """Return the comparison with the turn's class that made values, if it reads positions
+        that no turn changes."""
+        graph = self.loop.call.graph
+        made = [graph.made_by(one, "eq") for one in values]
+        if not made or any(one is None for one in made):
+            return None
+        first = made[0]
+        assert first is not None
+        places = {
+            place.node
+            for one in made
+            if one is not None and (place := self.loop.call.source.place(one)) is not None
+        }
+        node = self.compared_node(first)
+        read = {self.whole(one.value(0)) for one in made if one is not None}
+        if len(places) != 1 or len(read) != 1 or node is None:
+            return None
+        known = graph.of(first.value(0))
+        if known is None or known.dtype not in INDEX_DTYPES or not self.is_position(first.value(0)):
+            return None
+        return first
+
+    def whole(self, value: int | None) -> int | None:
+        """Return the tensor of which a column is taken, or the tensor."""
+        maker = self.loop.call.graph.made_by(value, "getitem")
+        return value if maker is None else maker.value(0)
+
+    def compared_node(self, compared: Operation) -> cst.BaseExpression | None:
+        """Return what is compared with the turn's class."""
+        place = self.loop.call.source.place(compared)
+        node = None if place is None else place.node
+        if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
+            return None
+        sides = [node.left, node.comparisons[0].comparator]
+        for one, other in (sides, sides[::-1]):
+            if isinstance(one, cst.Name) and one.value == self.index:
+                return other
+        return None
+
+    def is_position(self, value: int | None) -> bool:
+        """Return whether a tensor holds positions, which are not negative."""
+        graph = self.loop.call.graph
+        while (maker := graph.made_by(value)) is not None:
+            at = POSITIONS.get(maker.name)
+            if at is not None:
+                outputs = maker.recorded.outputs
+                return len(outputs) == at + 1 and outputs[at] == value
+            if maker.name not in VIEWS | CASTS | {"getitem", "clone", "detach"}:
+                return False
+            value = maker.value(0)
+        return False
+
+    def topk(self, compared: Operation) -> Operation | None:
+        """Return the topk over the last dimension that made the positions."""
+        graph = self.loop.call.graph
+        value = compared.value(0)
+        while (maker := graph.made_by(value, "getitem", "topk")) is not None:
+            if maker.name == "topk":
+                dim = maker.literal(2, "dim")
+                is_last = dim is None or graph.dims(dim, maker.value(0)) == (
+                    graph.num_dims(maker.value(0)) - 1,
+                )
+                return maker if is_last else None
+            value = maker.value(0)
+        return None
+
+    # --- what takes its place ---------------------------------------------------------------------
+
+    def parts(
+        self,
+        compared: Operation | None,
+        *,
+        turned: str = "",
+        base: cst.BaseExpression | None = None,
+    ) -> list[str]:
+        """Return code of a turn's rows, and of its columns, and sort before the loop."""
+        code, has_columns = turned, True
+        if compared is not None:
+            node = base or self.compared_node(compared)
+            has_columns = base is not None or not self.is_column(compared)
+            code = "" if node is None else self.loop.code(node)
+        if not code or names_in(cst.parse_expression(code)) & self.changing:
+            raise Refused
+        code = bracketed(code)
+        if (code, bool(turned)) not in self.made:
+            order, counts = self.free_name("order"), self.free_name("counts")
+            self.counts = counts
+            flat = f"{code}.flatten()" if has_columns else code
+            by_column = f"{code}.t().flatten()" if turned else flat
+            self.lines += [
+                f"{order} = {by_column}.argsort(stable=True)",
+                f"{counts} = {flat}.bincount(minlength={self.high}).tolist()",
+            ]
+            found = [self.free_name("rows_by_class")]
+            if has_columns:
+                found.append(self.free_name("columns_by_class"))
+                found = found[::-1] if turned else found
+                size = f"{code}.size({0 if turned else 1})"
+                self.lines += [
+                    f"{found[0]} = ({order} // {size}).split({counts})",
+                    f"{found[1]} = ({order} % {size}).split({counts})",
+                ]
+            else:
+                self.lines.append(f"{found[0]} = {order}.split({counts})")
+            self.made[code, bool(turned)] = found
+        return [f"{one}[{self.index}]" for one in self.made[code, bool(turned)]]
+
+    def free_name(self, wanted: str) -> str:
+        """Return a name that nothing else has."""
+        while wanted in self.names:
+            wanted += "_"
+        self.names.add(wanted)
+        return wanted
+
+    def uses(self, mask: str, assign: cst.Assign) -> dict[cst.CSTNode, str] | None:
+        """Return new code where a mask is read, for the positions that it lets through; None if
+        that is not all."""
+        found: dict[cst.CSTNode, str] = {}
+        reads = self.named(self.node.body, mask)
+        for one in reads:
+            parent = self.loop.file.parents[one]
+            if parent is assign.targets[0]:
+                continue
+            above = self.loop.file.parents[parent]
+            if isinstance(parent, cst.Index):
+                whole = self.loop.file.parents[above]
+                if not isinstance(whole, cst.Subscript) or whole.slice[0] is not above:
+                    return None
+                if not all(self.is_single(part.slice) for part in whole.slice[1:]):
+                    return None
+            elif isinstance(parent, cst.Attribute) and parent.value is one:
+                if parent.attr.value not in ("any", "sum") or not isinstance(above, cst.Call):
+                    return None
+                if above.args:
+                    return None
+                node: cst.CSTNode = above
+                after = self.loop.file.parents[node]
+                if isinstance(after, cst.Attribute) and after.attr.value == "item":
+                    node = self.loop.file.parents[after]
+                    after = self.loop.file.parents[node]
+                is_asked = isinstance(after, cst.If | cst.BooleanOperation | cst.UnaryOperation)
+                is_asked = is_asked or isinstance(after, cst.Comparison | cst.ComparisonTarget)
+                if not is_asked:
+                    return None
+                found[node] = f"len({mask})"
+            else:
+                return None
+        return found if len(reads) == len(self.named(self.loop.function, mask)) else None
+
+    def is_single(self, part: cst.BaseSlice) -> bool:
+        """Return whether a further part of a subscript means the same beside a mask and beside
+        positions: a number, or a slice."""
+        if isinstance(part, cst.Slice):
+            return True
+        node = cst.ensure_type(part, cst.Index).value
+        if isinstance(node, cst.Name):
+            return node.value in (self.index, "None")
+        try:
+            integer(node)
+        except Refused:
+            return False
+        return True
+
+    # --- columns ----------------------------------------------------------------------------------
+
+    def column_loop(self, compared: Operation, assign: cst.Assign, rows: str) -> cst.For | None:
+        """Return the loop over the columns of a topk, if all of them can be taken at once: its
+        turns add to rows, and compute each row by itself."""
+        node, topk = self.compared_node(compared), self.topk(compared)
+        inner = next((a for a in self.loop.file.above(assign) if isinstance(a, cst.For)), None)
+        if inner is None or inner is self.node or topk is None or inner.orelse:
+            return None
+        if not isinstance(node, cst.Subscript) or not isinstance(inner.target, cst.Name):
+            return None
+        parts = [one.slice for one in node.slice]
+        slot, base = inner.target.value, self.loop.code(node.value)
+        if len(parts) != 2 or not is_whole(parts[0]) or not is_index(parts[1], slot):
+            return None
+        number = self.loop.call.source.argument_code(topk, 1, self.loop.inside[0])
+        all_columns = [f"range({one})" for one in (number, f"{base}.size(1)", f"{base}.shape[1]")]
+        if self.loop.code(inner.iter) not in all_columns:
+            return None
+        reads = self.named(inner.body, slot)
+        for one in reads:
+            index = self.loop.file.parents[one]
+            whole = self.loop.file.parents[self.loop.file.parents[index]]
+            is_part = isinstance(index, cst.Index) and isinstance(whole, cst.Subscript)
+            if not is_part or not isinstance(whole, cst.Subscript) or len(whole.slice) < 2:
+                return None
+            if whole is not node and not (
+                whole.slice[1].slice is index
+                and is_index(whole.slice[0].slice, rows)
+                and all(map(is_basic, (part.slice for part in whole.slice[2:])))
+            ):
+                return None
+        if len(self.named(self.node, slot)) != len(reads) + 1 or not self.only_adds(inner, rows):
+            return None
+        places = {*within(inner)}
+        indices = [
+            one.index
+            for made, found in self.loop.operations.items()
+            if made in places
+            for one in found
+        ]
+        between = self.loop.call.graph.operations[min(indices) : max(indices) + 1]
+        return inner if all(one.name in BY_ROW for one in between) else None
+
+    def only_adds(self, inner: cst.For, rows: str) -> bool:
+        """Return whether a loop's turns bind locals that only they read, and add to rows."""
+        stored: set[str] = set()
+        results: set[str] = set()
+        is_last = inner is self.node.body.body[-1]
+        for one in within(inner.body):
+            if isinstance(one, cst.Assign):
+                if not all(is_name(t.target) for t in one.targets):
+                    return False
+                stored |= stored_names(one)
+            elif isinstance(one, cst.AugAssign):
+                target = one.target
+                if not isinstance(target, cst.Subscript) or not isinstance(target.value, cst.Name):
+                    return False
+                parts = [part.slice for part in target.slice]
+                if len(parts) != 1 or not is_index(parts[0], rows):
+                    return False
+                if not isinstance(one.operator, cst.AddAssign | cst.SubtractAssign):
+                    return False
+                results |= {target.value.value}
+            elif isinstance(one, LEAVES) or (isinstance(one, cst.Continue) and not is_last):
+                return False
+        function = self.loop.function
+        is_own = all(len(self.named(inner, o)) == len(self.named(function, o)) for o in stored)
+        return is_own and all(len(self.named(inner, one)) == 1 for one in results)
+
+    def named(self, node: cst.CSTNode, name: str) -> list[cst.Name]:
+        """Return where a local is named below a node."""
+        found = []
+        for one in within(node):
+            if isinstance(one, cst.Name) and one.value == name:
+                parent = self.loop.file.parents[one]
+                is_attribute = isinstance(parent, cst.Attribute) and parent.attr is one
+                if not is_attribute and not (isinstance(parent, cst.Arg) and parent.keyword is one):
+                    found.append(one)
+        return found
+
+
+class Rewrite(Swap):
+    """Put code in the place of expressions and assignments, and a loop's body in its place."""
+
+    def __init__(self, new: dict[cst.CSTNode, str], joined: cst.For | None):
+        super().__init__(new)
+        self.joined = joined
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
+        if self.new.get(original_node) == "":
+            return cst.RemoveFromParent()
+        if original_node is self.joined:
+            return cst.FlattenSentinel(cst.ensure_type(updated_node, cst.For).body.body)
+        if isinstance(original_node, cst.Assign) and original_node in self.new:
+            line = cst.ensure_type(
+                cst.parse_statement(self.new[original_node]), cst.SimpleStatementLine
+            )
+            return line.body[0]
+        return super().on_leave(original_node, updated_node)
+
+
+def is_index(part: cst.BaseSlice, name: str) -> bool:
+    """Return whether a part of a subscript is a name."""
+    if not isinstance(part, cst.Index) or not isinstance(part.value, cst.Name):
+        return False
+    return part.value.value == name
+
+
+def classes_of(loop: Loop) -> tuple[str, str] | None:
+    """Return the index of a turn, and code of the number of turns."""
+    target = loop.target
+    if isinstance(target, cst.Name):
+        bounds = loop.bounds(target.value)
+        return None if bounds is None else (target.value, bounds.high)
+    over = loop.over
+    if not isinstance(target, cst.Tuple) or not isinstance(over, cst.Call):
+        return None
+    first = target.elements[0].value
+    if loop.code(over.func) != "enumerate" or len(over.args) != 1 or not is_name(first):
+        return None
+    listed = over.args[0].value
+    if not isinstance(listed, cst.Name | cst.Attribute):
+        return None
+    return cst.ensure_type(first, cst.Name).value, f"len({loop.code(listed)})"
+
+
+def find_dispatched(call: Call) -> Iterator[Change]:
+    """Find `for i in range(n): token, slot = torch.where(chosen == i)`."""
+    for loop in loops_in(call):
+        if not isinstance(loop.node, cst.For):
+            continue
+        hits = hits_of(loop)
+        classes = classes_of(loop) if hits is None else None
+        try:
+            if hits is not None:
+                mask, chosen, high = hits
+                index = cst.ensure_type(loop.target, cst.Name).value
+                yield Dispatch(loop, index, high).of_hits(mask, chosen)
+            elif classes is not None:
+                yield Dispatch(loop, *classes).change()
+        except Refused:
+            continue
+
+
+def hits_of(loop: Loop) -> tuple[int, str, str] | None:
+    """Return the mask, code of the classes, and code of their number, of a loop over
+    `(mask.sum(dim=(-1, -2)) > 0).nonzero()` of a one-hot mask of classes, columns and rows."""
+    graph, source = loop.call.graph, loop.call.source
+    if not isinstance(loop.target, cst.Name) or not isinstance(loop.over, cst.Name):
+        return None
+    held = source.scope(loop.inside[0]).get(loop.over.value)
+    found = None if held is None else graph.made_by(held.value, "nonzero")
+    more = None if found is None else graph.made_by(found.value(0), "gt", "greater")
+    total = None if more is None else graph.made_by(more.value(0), "sum")
+    if found is None or more is None or total is None or found.literal(1, "as_tuple"):
+        return None
+    if more.literal(1, "other") != 0 or total.literal(2, "keepdim"):
+        return None
+    mask = total.value(0)
+    turned = graph.made_by(mask, "permute")
+    order = () if turned is None else tuple(o.text for o in turned.recorded.args[1:])
+    hot = None if turned is None else graph.made_by(turned.value(0), "one_hot")
+    place = None if hot is None else source.place(hot)
+    if graph.dims(total.literal(1, "dim"), mask) != (1, 2) or order != ("2", "1", "0"):
+        return None
+    if mask is None or hot is None or place is None or not isinstance(place.node, cst.Call):
+        return None
+    if graph.num_dims(hot.value(0)) != 2 or len(place.node.args) != 2:
+        return None
+    number = place.node.args[1].value
+    chosen = source.expression(hot.value(0), at=loop.inside[0])
+    return (mask, chosen, loop.code(number)) if chosen and names_in(number) <= {"self"} else None
+
+
+RULES = (
+    RecordedRule(
+        name="sorted_dispatch",
+        family="loops",
+        why="one sort finds the rows of all classes; each turn searched all rows and waited",
+        precondition="the classes are positions, and no turn changes them",
+        find=find_dispatched,
+    ),
+)

@@ -1,0 +1,154 @@
+"""Reduce the first rows of each turn, as many as its length is, with a mask for all turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused, integer
+from cudal1_ci.propose.recorded.source import bracketed
+
+REDUCED = ("sum", "mean", "amax", "amin", "std", "var")
+FLOATS = ("float", "bfloat")
+
+
+def host_number(node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """Return the tensor that `int(x)` and `x.item()` read."""
+    if not isinstance(node, cst.Call):
+        return None
+    if isinstance(node.func, cst.Name) and node.func.value == "int" and len(node.args) == 1:
+        return node.args[0].value
+    is_item = isinstance(node.func, cst.Attribute) and node.func.attr.value == "item"
+    return node.func.value if is_item and not node.args else None  # type: ignore[attr-defined]
+
+
+def masked(x: Lifted, bound: Lifted, rank: int, keep: Callable[[str, str], str]) -> Lifted:
+    """Return the first positions of each turn, with their mask.
+
+    Args:
+        x: The turns.
+        bound: The number of positions of each turn.
+        rank: Dimensions of one turn.
+        keep: Returns a name for code.
+    """
+    whole, number = bracketed(x.code), bracketed(bound.code)
+    number = keep(f"{number}.to({whole}.device)", "bound")
+    size = f"{whole}.size(1)"
+    limit = f"torch.where({number} < 0, {number} + {size}, {number})[:, None]"
+    valid = keep(f"torch.arange({size}, device={whole}.device) < {limit}", "valid")
+    return Lifted(whole, rank, 0, is_new=False, valid=valid)
+
+
+def reduced(
+    node: cst.Call,
+    operations: Sequence[Operation],
+    x: Lifted,
+    name: str,
+    dtype: str,
+    keep: Callable[[str, str], str],
+) -> Lifted:
+    """Return a reduction of the valid positions of each turn.
+
+    Args:
+        node: The call, or the one whose values are taken.
+        operations: What it recorded.
+        x: The positions.
+        name: The operation.
+        dtype: Of the positions.
+        keep: Returns a name for code.
+    """
+    if not is_over_first(node, operations, x) or not dtype.startswith(FLOATS):
+        raise Refused
+    nones = "".join(", None" for _ in range(x.rank - 1))
+    mask = f"{bracketed(x.valid)}[...{nones}]" if nones else x.valid
+    count = f"{bracketed(x.valid)}.sum(1)"
+    wide = f"[:{nones}]" if nones else ""
+    total = f"torch.where({mask}, {x.code}, 0).sum(1)"
+    code = total
+    if name in ("amax", "amin"):
+        empty = "-inf" if name == "amax" else "inf"
+        code = f'torch.where({mask}, {x.code}, float("{empty}")).{name}(1)'
+    elif name != "sum":
+        code = f"{total} / {count}{wide}"
+    if name in ("std", "var"):
+        mean = keep(code, "mean")
+        square = f"torch.where({mask}, {x.code} - {bracketed(mean)}[:, None], 0).square().sum(1)"
+        code = f"{square} / ({count} - 1).clamp(min=0){wide}"
+        code = f"({code}).sqrt()" if name == "std" else code
+    return Lifted(code, x.rank - 1, 0, is_computed=True)
+
+
+def by_class(
+    node: cst.Call,
+    operations: Sequence[Operation],
+    x: Lifted,
+    name: str,
+    high: str,
+    keep: Callable[[str, str], str],
+) -> Lifted:
+    """Return the sum or the mean of the rows of each class. Rows of no class are added to a last
+    one, which is cut off.
+
+    Args:
+        node: The call.
+        operations: What it recorded.
+        x: The rows, of floating numbers.
+        name: The operation.
+        high: Code of the number of classes.
+        keep: Returns a name for code.
+    """
+    if not is_over_first(node, operations, x) or name not in ("sum", "mean"):
+        raise Refused
+    number, first = bracketed(high), f"[:{'' if high.isalnum() else ' '}{high}]"
+    more = str(int(high) + 1) if high.isdigit() else f"{number} + 1"
+    classes = keep(f"{bracketed(x.classes)}.clamp(-1, {high}) % {bracketed(more)}", "classes")
+    rows = bracketed(x.code)
+    sizes = "".join(f", {rows}.size({dim})" for dim in range(1, x.rank))
+    code = f"{rows}.new_zeros({more}{sizes}).index_add_(0, {classes}, {x.code}){first}"
+    if name == "mean":
+        wide = "".join(", None" for _ in range(x.rank - 1))
+        count = f"{bracketed(classes)}.bincount(minlength={more}){first}"
+        code += f" / {count}" + (f"[:{wide}]" if wide else "")
+    return Lifted(code, x.rank - 1, 0, is_computed=True)
+
+
+def rolled(x: Lifted, shift: Lifted, dim: int, keep: Callable[[str, str], str]) -> Lifted:
+    """Return turns that are rolled by a number each.
+
+    Args:
+        x: The turns.
+        shift: Their numbers.
+        dim: The dimension of a turn.
+        keep: Returns a name for code.
+    """
+    whole, at = bracketed(x.code), dim % x.rank + 1
+    before, after = ", None" * (at - 1), ", None" * (x.rank - at)
+    number = f"{bracketed(shift.code)}.to({whole}.device)"
+    steps = f"torch.arange({whole}.size({at}), device={whole}.device)"
+    index = keep(f"({steps} - {number}[:, None]) % {whole}.size({at})", "index")
+    spread = f"[:{before}, :{after}]" if before or after else ""
+    code = f"{whole}.gather({at}, {bracketed(index)}{spread}.expand_as({whole}))"
+    return Lifted(code, x.rank, 0, is_computed=True)
+
+
+def is_over_first(node: cst.Call, operations: Sequence[Operation], x: Lifted) -> bool:
+    """Return whether a reduction is over the first dimension alone, without further options."""
+    named = {one.keyword.value: one.value for one in node.args if one.keyword}
+    plain = [one.value for one in node.args if one.keyword is None]
+    own = len(plain) + len(named)
+    receiver = {len(one.recorded.args) + len(one.recorded.kwargs) - own for one in operations}
+    if receiver == {0}:  # torch.mean(x, dim=0)
+        plain = plain[1:]
+    elif receiver != {1}:
+        return False
+    given = [*plain, *(value for key, value in named.items() if key in ("dim", "axis"))]
+    if len(given) != len(plain) + len(named) or len(given) > 1:
+        return False
+    if not given:
+        return x.rank == 1
+    try:
+        return integer(given[0]) in (0, -x.rank)
+    except Refused:
+        return False

@@ -1,0 +1,170 @@
+"""Call the linears or embeddings of a ModuleList at once, for all turns of a loop over them."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
+from cudal1_ci.propose.recorded.source import File, bracketed
+from cudal1_ci.propose.rewrites.terms import names_in
+from cudal1_ci.propose.rewrites.walk import roots
+
+OPERATIONS = {"Linear": "linear", "Embedding": "embedding"}
+LISTS = ("nn.ModuleList", "torch.nn.ModuleList")
+GROWS = frozenset(("append", "extend", "insert", "pop", "__setitem__"))
+
+
+def is_stack(file: File, loop: cst.CSTNode, node: cst.BaseExpression) -> bool:
+    """Return whether an expression is `self.name`, and the class makes that a ModuleList of
+    linears or embeddings of one size and kind."""
+    if not isinstance(node, cst.Attribute) or file.code(node.value) != "self":
+        return False
+    owner = next((one for one in file.above(loop) if isinstance(one, cst.ClassDef)), None)
+    name = file.code(node)
+    made: list[tuple[cst.BaseExpression, set[str]]] = []
+    assigned = 0
+    for one in within(owner) if owner is not None else ():
+        if isinstance(one, cst.Assign):
+            targets = [file.code(target.target) for target in one.targets]
+            if any(target.startswith(f"{name}[") for target in targets):
+                return False
+            if name in targets:
+                assigned += 1
+                made += listed(file, one.value)
+        elif isinstance(one, cst.AugAssign | cst.AnnAssign | cst.NamedExpr):
+            if file.code(one.target) == name:
+                return False
+        elif isinstance(one, cst.Call) and isinstance(one.func, cst.Attribute):
+            is_its = file.code(one.func.value) == name
+            if is_its and one.func.attr.value in GROWS:
+                made += appended(file, one)
+                assigned += one.func.attr.value != "append"
+    if assigned != 1 or len(made) != 1:
+        return False
+    element, turning = made[0]
+    return is_alike(file, element) and not names_in(element) & turning
+
+
+def listed(file: File, node: cst.BaseExpression) -> list[tuple[cst.BaseExpression, set[str]]]:
+    """Return the element of `nn.ModuleList([element for name in ...])`, with its names; nothing
+    for an empty list."""
+    if not isinstance(node, cst.Call) or file.code(node.func) not in LISTS or len(node.args) > 1:
+        return [(node, set())]
+    if not node.args:
+        return []
+    value = node.args[0].value
+    if isinstance(value, cst.List) and not value.elements:
+        return []
+    if isinstance(value, cst.ListComp | cst.GeneratorExp):
+        return [(value.elt, roots(cst.ensure_type(value.for_in, cst.CompFor).target))]
+    return [(value, set())]
+
+
+def appended(file: File, call: cst.Call) -> list[tuple[cst.BaseExpression, set[str]]]:
+    """Return what a loop appends, with the names that the loop binds."""
+    loops = [one for one in file.above(call) if isinstance(one, cst.For)]
+    names = {name for one in loops for name in roots(one.target)}
+    return [(one.value, names) for one in call.args]
+
+
+def is_alike(file: File, node: cst.BaseExpression) -> bool:
+    """Return whether an expression makes modules that differ in their numbers at most."""
+    if not isinstance(node, cst.Call):
+        return False
+    owner, _, kind = file.code(node.func).rpartition(".")
+    named = {one.keyword.value: file.code(one.value) for one in node.args if one.keyword}
+    plain = [one for one in node.args if one.keyword is None]
+    if owner not in ("nn", "torch.nn") or kind not in OPERATIONS:
+        return False
+    if len(plain) > 2 or any(one.star for one in node.args):
+        return False
+    if kind == "Linear" and named.pop("bias", "True") not in ("True", "False"):
+        return False
+    sizes = ("in_features", "out_features", "num_embeddings", "embedding_dim")
+    return not {*named} - {*sizes, "device", "dtype"}
+
+
+def module_list(lift: Lift, function: cst.BaseExpression) -> tuple[str, str] | None:
+    """Return code of the list of which a turn calls its own module, and of its length."""
+    if isinstance(function, cst.Name):
+        name = lift.modules.get(function.value)
+        return None if name is None else (name, f"len({name})")
+    bounds = lift.bounds
+    if not isinstance(function, cst.Subscript) or bounds is None or len(function.slice) != 1:
+        return None
+    part = function.slice[0].slice
+    if bounds.low or not isinstance(part, cst.Index) or bounds.offset(part.value) != 0:
+        return None
+    if not is_stack(lift.file, function, function.value):
+        return None
+    name = lift.code(function.value)
+    is_all = bounds.high == f"len({name})"
+    return (name if is_all else f"{name}[: {bounds.high}]"), bounds.high
+
+
+def stacked(lift: Lift, node: cst.Call) -> Lifted | None:
+    """Return the call of each turn's linear for all turns; None if it calls another thing."""
+    found = module_list(lift, node.func)
+    if found is None:
+        return None
+    name, count = found
+    operations = lift.operations.get(node, [])
+    if len(node.args) != 1 or node.args[0].keyword is not None or node.args[0].star:
+        raise Refused
+    graph, attribute = lift.source.graph, name.partition("[")[0].removeprefix("self.")
+    names = {one.name for one in operations}
+    has_bias = all(one.name == "linear" and one.value(2, "bias") is not None for one in operations)
+    for one in operations:
+        weight = graph.of(one.value(1))
+        path = [] if weight is None else weight.path.split(".")
+        if path[-3:-2] != [attribute] or path[-1:] != ["weight"]:
+            raise Refused
+    if len(names) != 1 or not names <= {*OPERATIONS.values()}:
+        raise Refused
+    rank, argument = lift.rank(node), node.args[0].value
+    shown = lift.free_name("one")
+    both = [
+        f"[{shown}.{each} for {shown} in {name}]" for each in ("weight", "bias")[: 1 + has_bias]
+    ]
+    if names == {"embedding"}:
+        return looked_up(lift, argument, both[0], count, rank)
+    if not lift.varies(argument):
+        joined = [lift.kept(f"torch.cat({one})", n) for one, n in zip(both, NAMES, strict=False)]
+        code = f"{lift.functional}.linear({', '.join([lift.code(argument), *joined])})"
+        width = "-1" if count == f"len({name})" else f"{name.partition('[')[0]}[0].out_features"
+        lift.check_pure(argument)
+        return Lifted(f"{code}.unflatten(-1, ({count}, {width}))", rank, rank - 1, is_computed=True)
+    x = lift.lift(argument).first()
+    if x.turns is None or x.rank < 1:
+        raise Refused
+    joined = [lift.kept(f"torch.stack({one})", n) for one, n in zip(both, NAMES, strict=False)]
+    if x.rank == 2:
+        weight_code = f"{joined[0]}.mT"
+        if not has_bias:
+            return Lifted(f"{bracketed(x.code)} @ {weight_code}", rank, 0, is_computed=True)
+        code = f"torch.baddbmm({joined[1]}[:, None], {x.code}, {weight_code})"
+        return Lifted(code, rank, 0, is_computed=True)
+    code = f'torch.einsum("n...i,noi->n...o", {x.code}, {joined[0]})'
+    if has_bias:
+        nones = "".join(", None" for _ in range(rank - 1))
+        code += f" + {joined[1]}" + (f"[:{nones}]" if nones else "")
+    return Lifted(code, rank, 0, is_computed=True)
+
+
+def looked_up(
+    lift: Lift, argument: cst.BaseExpression, weights: str, count: str, rank: int
+) -> Lifted:
+    """Return rows of each turn's own table."""
+    x = lift.lift(argument).first()
+    lift.check_pure(argument)
+    tables = lift.kept(f"torch.stack({weights})", "tables")
+    if x.turns is None:
+        return Lifted(f"{tables}[:, {x.code}]", rank, 0, is_computed=True)
+    nones = "".join(", None" for _ in range(x.rank))
+    positions = f"torch.arange({count}, device={bracketed(x.code)}.device)"
+    positions += f"[:{nones}]" if nones else ""
+    return Lifted(f"{tables}[{positions}, {x.code}]", rank, 0, is_computed=True)
+
+
+NAMES = ("weight", "bias")

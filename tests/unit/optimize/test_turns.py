@@ -1,0 +1,192 @@
+"""Which step of which target is next, by what it is expected to save in a second."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest
+
+from cudal1_ci.discover.plan import Plan, Planned
+from cudal1_ci.optimize.context import LEAST_EXAMINED_S, ReviewConfig, RunContext
+from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, cells_of
+from cudal1_ci.optimize.run import review
+from cudal1_ci.optimize.target import AT_THE_BOUND, SPENT, TargetSearch
+from cudal1_ci.records import Edit, Understanding
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.progress import SilentProgress
+from tests.fakes import (
+    FakeSession,
+    a_candidate,
+    a_measurement,
+    a_problem,
+    a_target,
+    a_workload,
+)
+
+HERE = Situation("cpu", None)
+EVERY_S = 10.0
+
+
+def seen(**logs):
+    """A table in which each strategy came to the same a hundred times, ten seconds each."""
+    counts = [Count(name, HERE, log, EVERY_S) for name, log in logs.items() for _ in range(100)]
+    return Ranking(cells_of([*counts, *[Count(CONFIRMATION, HERE, None, 30.0)] * 100]))
+
+
+class Timed(FakeSession):
+    """Screens and confirms on a clock that it moves; a source says how fast it is."""
+
+    def __init__(self, clock, speedups):
+        super().__init__({source: ("passed", one) for source, one in speedups.items()})
+        self.clock, self.order, self.limits = clock, [], []
+
+    def screen(self, problem, candidate, most_s=None):
+        self.limits.append(most_s)
+        return self.after(EVERY_S, problem, candidate, "screened", 1)
+
+    def confirm(self, problem, candidate):
+        return self.after(30.0, problem, candidate, "confirmed", 5)
+
+    def after(self, seconds, problem, candidate, phase, num_launches):
+        self.clock[0] += seconds
+        mark = "!" if phase == "confirmed" else ""
+        self.order.append(f"{problem.reference.source}:{candidate.program.source}{mark}")
+        found = super().evaluate(problem, candidate)
+        speedup = self.answers[candidate.program.source][1]
+        measured = tuple(
+            a_measurement(speedup, one.workload, num_launches=num_launches)
+            for one in found.measurements
+        )
+        return msgspec.structs.replace(found, measurements=measured, phase=phase, elapsed_s=seconds)
+
+
+class Edits:
+    """Proposes edits by the names of their operators, in this order."""
+
+    name = "edits"
+
+    def __init__(self, **of):
+        self.of = of
+
+    def propose(self, problem, evaluations, n):
+        found = []
+        for operator in () if evaluations else self.of.get(problem.reference.source, ()):
+            edit = Edit(operator=operator, technique="t", found=(), why="w")
+            one = a_candidate(problem, operator)
+            found.append(msgspec.structs.replace(one, edits=(edit,)))
+        return found[:n]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def run(tmp_path, clock, ranking, strategy, speedups, *, budget_s=None, **shares):
+    session = Timed(clock, speedups)
+    targets = []
+    for name in strategy.of:
+        problem = a_problem(name, a_workload(share=shares.get(name)))
+        target = a_target(qualname=name)
+        targets.append(Planned(target=target, problem=problem, workloads=problem.workloads))
+    with Archive.open(tmp_path / "archive.sqlite") as archive:
+        context = RunContext(
+            session=session,
+            strategies=[strategy],
+            archive=archive,
+            progress=SilentProgress(),
+            config=ReviewConfig(budget_s=budget_s),
+            policy="p",
+            ranking=ranking,
+            started_s=clock[0],
+        )
+        plan = Plan(root=tmp_path, repository="r", targets=tuple(targets))
+        return session, review(plan, context)
+
+
+def test_what_is_expected_to_gain_most_is_tried_first_and_edits_before_compilations(
+    tmp_path, clock
+):
+    ranking = seen(norm=0.1, scan=1.0, compile=2.0, graph=-0.2)
+    speedups = dict.fromkeys(("graph", "norm", "compile", "scan"), 1.0)
+    session, _ = run(
+        tmp_path, clock, ranking, Edits(one=("graph", "norm", "compile", "scan")), speedups
+    )
+    assert session.order == ["one:scan", "one:compile", "one:norm", "one:graph"]
+
+
+def test_what_was_found_makes_less_of_the_rest_worth_a_try(tmp_path, clock):
+    """The better guess for a target with a gain is worth less than a fair one for another."""
+    ranking = seen(scan=1.0, attention=0.8, norm=0.3)
+    strategy = Edits(one=("scan", "attention"), two=("norm",))
+    speedups = {"scan": 10.0, "attention": 2.0, "norm": 1.0}
+    session, _ = run(tmp_path, clock, ranking, strategy, speedups, budget_s=1000.0)
+    assert session.order.index("two:norm") < session.order.index("one:attention")
+    speedups["scan"] = 1.0
+    (tmp_path / "other").mkdir()
+    session, _ = run(tmp_path / "other", clock, ranking, strategy, speedups, budget_s=1000.0)
+    assert session.order.index("one:attention") < session.order.index("two:norm")
+
+
+def test_a_share_of_the_traced_time_weighs_what_is_saved(tmp_path, clock):
+    ranking = seen(scan=1.0, norm=0.3)
+    strategy = Edits(small=("scan",), big=("norm",))
+    speedups = {"scan": 1.0, "norm": 1.0}
+    session, _ = run(
+        tmp_path, clock, ranking, strategy, speedups, budget_s=1000.0, small=0.01, big=0.9
+    )
+    assert session.order == ["big:norm", "small:scan"]
+
+
+def test_time_is_kept_for_the_confirmation_of_what_was_found(tmp_path, clock):
+    ranking = seen(scan=1.0, norm=0.3, gelu=0.3)
+    strategy = Edits(one=("scan", "norm", "gelu"), two=("norm", "gelu"))
+    speedups = {"scan": 2.0, "norm": 1.0, "gelu": 1.0}
+    session, report = run(tmp_path, clock, ranking, strategy, speedups, budget_s=45.0)
+    assert session.order == ["one:scan", "one:scan!", "two:norm"], "the first one is begun"
+    assert (report.ended, report.entries[0].best) == ("budget", 0)
+    assert {one.reason for entry in report.entries for one in entry.not_tried} == {SPENT}
+    (tmp_path / "more").mkdir()
+    session, report = run(tmp_path / "more", clock, ranking, strategy, speedups, budget_s=500.0)
+    assert len(session.order) == 6 and report.ended == "done"
+
+
+def test_an_examination_has_its_part_of_the_budget(tmp_path, clock):
+    strategy = Edits(one=("scan", "norm"), two=("norm",))
+    speedups = {"scan": 1.0, "norm": 1.0}
+    session, _ = run(tmp_path, clock, seen(), strategy, speedups, budget_s=600.0)
+    assert session.limits[0] == 600.0 / 4
+    assert all(LEAST_EXAMINED_S <= one <= 600.0 / 4 for one in session.limits)
+    (tmp_path / "free").mkdir()
+    session, _ = run(tmp_path / "free", clock, seen(), strategy, speedups)
+    assert session.limits == [None] * 3
+
+
+@pytest.mark.parametrize(("bound", "num"), [("memory", 1), ("arithmetic", 2)])
+def test_at_the_bound_nothing_more_is_tried(tmp_path, clock, monkeypatch, bound, num):
+    def understand(search):
+        search.understanding = Understanding(
+            category="memory-bound",
+            bound=bound,
+            bound_us=98.0 / 2.0,
+            total_us=200.0,
+            device_us=None,
+            host_us=0.0,
+            share=None,
+            num_operations=2,
+            num_syncs=0,
+            operations=(),
+        )
+
+    monkeypatch.setattr(TargetSearch, "understand", understand)
+    speedups = {"scan": 2.0, "norm": 1.0}
+    session, report = run(
+        tmp_path, clock, seen(scan=0.7, norm=0.6), Edits(one=("scan", "norm")), speedups
+    )
+    assert len([one for one in session.order if "!" not in one]) == num
+    reasons = [one.reason for one in report.entries[0].not_tried]
+    assert reasons == [AT_THE_BOUND] * (2 - num)
+    assert report.ended == "done" and report.entries[0].best == 0

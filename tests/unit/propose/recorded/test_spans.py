@@ -1,0 +1,199 @@
+"""Rows by lengths and by classes: reduced with one mask or one index, or left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cudal1_ci.propose.recorded import loops
+from tests.unit.propose.recorded.rig import outputs, proposed
+
+START = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ROWS, STEPS = 6, 9
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(4, 3)
+
+    def forward(self, x, lengths):
+        some = lengths % x.size(1) + 1
+        bare = x[..., 0]
+"""
+END = """
+
+def get_inputs():
+    x = torch.randn(ROWS, STEPS, 4)
+    return [x, torch.randint(-2, STEPS + 3, (ROWS,))]
+"""
+INPUTS = {
+    "one row": ("ROWS, STEPS = 6, 9", "ROWS, STEPS = 1, 3"),
+    "many": ("ROWS, STEPS = 6, 9", "ROWS, STEPS = 30, 4"),
+    "strided, with nan": (
+        "x = torch.randn(ROWS, STEPS, 4)",
+        "x = torch.randn(STEPS, ROWS, 4).transpose(0, 1); x[0, -1] = float('nan')",
+    ),
+    "double": (
+        "return [x, ",
+        "return [x.double(), ",
+    ),
+}
+FOUND = {
+    "mean and deviation": """
+mean, std = [], []
+for i in range(x.shape[0]):
+    n = int(lengths[i])
+    mean.append(torch.mean(x[i, 0:n], dim=0))
+    std.append(torch.std(x[i, 0:n], dim=0))
+mean = torch.stack(mean)
+std = torch.stack(std) + 1e-5
+return torch.cat((mean, std), dim=1)
+""",
+    "sums of numbers": """
+out = []
+for i in range(x.size(0)):
+    out.append(bare[i, : lengths[i]].sum())
+return torch.stack(out)
+""",
+    "greatest": """
+out = []
+for row, n in zip(x, some):
+    out.append(row[: n.item()].max(dim=0)[0])
+return torch.stack(out)
+""",
+    "greatest, by its name": """
+out = []
+for i in range(len(x)):
+    out.append(x[i, : some[i], :].amax(0))
+return torch.stack(out, dim=0)
+""",
+    "variance of a projection": """
+out = []
+for i in range(x.size(0)):
+    y = self.proj(x[i])
+    out.append(y[: int(some[i])].var(0))
+return torch.stack(out)
+""",
+    "joined": "return torch.cat([x[i, : lengths[i]] for i in range(x.size(0))])",
+    "joined in a loop": """
+parts = []
+for i in range(x.size(0)):
+    parts.append(x[i, : int(lengths[i])])
+packed = torch.cat(parts, dim=0)
+return packed * 2
+""",
+}
+LEFT = {
+    "from a position on": "out.append(x[i, int(some[i]) - 1 :].sum(0))",
+    "with steps": "out.append(x[i, : some[i] : 2].sum(0))",
+    "of the last dimension": "out.append(x[i, : some[i]].sum(-1).sum())",
+    "kept": "out.append(x[i, : some[i]].mean(0, keepdim=True))",
+    "of columns": "out.append(x[i, :, : some[i]].sum(1))",
+    "population": "out.append(x[i, : some[i]].std(0, correction=0))",
+    "the number itself": "n = int(some[i])\n    out.append(x[i, :n].sum(0) * n)",
+}
+
+
+def text_of(body: str) -> str:
+    return START + "".join(f"        {line}\n" for line in body.strip().splitlines()) + END
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+@pytest.mark.parametrize("name", FOUND)
+def test_rows_with_lengths_share_one_mask(tmp_path: Path, name: str) -> None:
+    text = text_of(FOUND[name])
+    found = proposed(tmp_path, text, loops.RULES)
+    assert len(found) == 1
+    (new,) = found.values()
+    assert "for " not in new and "torch.arange" in new
+    for old, other in [("", ""), *INPUTS.values()]:
+        if "proj" in FOUND[name] and "double" in other:
+            continue
+        for seed in range(3):
+            torch.testing.assert_close(
+                outputs(new.replace(old, other), tmp_path / "after.py", seed),
+                outputs(text.replace(old, other), tmp_path / "again.py", seed),
+                equal_nan=True,
+            )
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_other_parts_of_rows_are_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+out = []
+for i in range(x.size(0)):
+    {LEFT[name]}
+return torch.stack(out)
+"""
+    assert "batched_loop" not in proposed(tmp_path, text_of(body), loops.RULES)
+
+
+CLASSES = {
+    "sums": """
+out = []
+for c in range(5):
+    out.append(flat[labels == c].sum(dim=0))
+return torch.stack(out)
+""",
+    "means into a table": """
+n = self.proj.out_features
+centers = torch.zeros(n, 4, dtype=x.dtype)
+for c in range(n):
+    mine = c == labels
+    centers[c] = flat[mine].mean(0)
+return centers
+""",
+    "of numbers": "return torch.stack([flat[:, 0][labels == c].sum() for c in range(4)])",
+}
+CLASSES_LEFT = {
+    "the next class": "out.append(flat[labels == c + 1].sum(0))",
+    "another class": "out.append(flat[labels != c].sum(0))",
+    "products": "out.append(flat[labels == c].prod(0))",
+    "a product": "out.append((flat * (labels == c)[:, None]).sum(0))",
+    "columns": "out.append(flat[:, labels[:4] == c].sum(1))",
+    "several classes": "out.append(flat[labels == c].sum())",
+}
+
+
+def text_of_classes(body: str) -> str:
+    given = "flat = x.flatten(0, 1)\nlabels = lengths.repeat_interleave(x.size(1))\n"
+    return text_of(given + body.strip())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_rows_are_added_by_their_class(tmp_path: Path, name: str) -> None:
+    text = text_of_classes(CLASSES[name])
+    (new,) = proposed(tmp_path, text, loops.RULES).values()
+    assert "for " not in new and ".index_add_(" in new
+    for old, other in [("", ""), *INPUTS.values()]:
+        for seed in range(3):
+            torch.testing.assert_close(
+                outputs(new.replace(old, other), tmp_path / "after.py", seed),
+                outputs(text.replace(old, other), tmp_path / "again.py", seed),
+                equal_nan=True,
+            )
+
+
+@pytest.mark.parametrize("name", CLASSES_LEFT)
+def test_other_searches_for_classes_are_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+out = []
+for c in range(4):
+    {CLASSES_LEFT[name]}
+return torch.stack(out)
+"""
+    text = text_of_classes(body)
+    for new in proposed(tmp_path, text, loops.RULES).values():  # the comparison may still move
+        assert "index_add_" not in new
+        for seed in range(3):
+            torch.testing.assert_close(
+                outputs(new, tmp_path / "after.py", seed),
+                outputs(text, tmp_path / "again.py", seed),
+                equal_nan=True,
+            )

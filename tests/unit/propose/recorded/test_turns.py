@@ -1,0 +1,234 @@
+"""Turns that slide, repeat or call a helper: written once for all of them, or left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci.propose.recorded import loops
+from tests.unit.propose.recorded.rig import assert_same, proposed
+
+START = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+ROWS, STEPS = 3, 12
+
+
+def gram(one):
+    c, n = one.size()
+    flat = one.view(c, n)
+    return torch.mm(flat, flat.t()) / (c * n)
+
+
+def scaled(one, other, gain):
+    out = F.softmax(one @ other, dim=-1)
+    return out.sum(0) * gain
+
+
+def noisy(one):
+    return one + torch.rand_like(one)
+
+
+def branching(one):
+    if one.sum() > 0:
+        return one * 2
+    return one
+
+
+class Model(nn.Module):
+    def __init__(self, size=4, hop=2):
+        super().__init__()
+        self.size, self.hop, self.calls = size, hop, 0
+        self.table = nn.Parameter(torch.randn(5, 6))
+
+    def energy(self, one):
+        out = (one @ self.table).square()
+        return out.mean(dim=-1)
+
+    def counted(self, one):
+        self.calls += 1
+        return one * self.calls
+
+    def forward(self, x):
+"""
+END = """
+
+def get_inputs():
+    return [torch.randn(ROWS, STEPS, 5)]
+"""
+SIZES = ((3, 12), (1, 8), (5, 31))
+
+
+def text_of(body: str) -> str:
+    return START + "".join(f"        {line}\n" for line in body.strip().splitlines()) + END
+
+
+def assert_found(tmp_path: Path, body: str, *parts: str) -> None:
+    """Assert that no loop is left, and that what is written is right for other sizes."""
+    text = text_of(body)
+    found = proposed(tmp_path, text, loops.RULES)
+    assert len(found) == 1
+    (new,) = found.values()
+    assert "for " not in new
+    for part in parts:
+        assert part in new
+    for rows, steps in SIZES:
+        sized = f"ROWS, STEPS = {rows}, {steps}"
+        assert_same(tmp_path, *(t.replace("ROWS, STEPS = 3, 12", sized) for t in (text, new)))
+
+
+WINDOWS = {
+    "context of each step": """
+padded = F.pad(x, (0, 0, 1, 1))
+out = []
+for t in range(x.size(1)):
+    out.append(padded[:, t : t + 3].reshape(x.size(0), 1, -1))
+return torch.cat(out, dim=1)
+""",
+    "frames that hop": """
+count = (x.shape[1] - self.size) // self.hop + 1
+frames = []
+for i in range(count):
+    start = i * self.hop
+    frames.append(x[:, start : start + self.size])
+return torch.stack(frames, dim=1)
+""",
+    "averages that move": """
+out = torch.zeros(x.size(0), x.size(1) - 3, 5)
+for t in range(x.size(1) - 3):
+    out[:, t] = x[:, t : t + 4].mean(dim=1)
+return out
+""",
+    "frames of the last dimension": """
+wave = x.transpose(1, 2)
+count = (wave.size(-1) - self.size) // self.hop + 1
+return torch.stack(
+    [wave[..., self.hop * i : self.hop * i + self.size] for i in range(count)], dim=-2
+)
+""",
+    "patches without overlap": """
+parts = []
+for i in range(x.size(1) // self.size):
+    parts.append(x[:, i * self.size : i * self.size + self.size].amax(1))
+return torch.stack(parts, 1)
+""",
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_one_view(tmp_path: Path, name: str) -> None:
+    assert_found(tmp_path, WINDOWS[name], ".unfold(")
+
+
+REPEATS = {
+    "rows for beams": """
+tiled, first = [], []
+for i in range(x.size(0)):
+    tiled.append(x[i : i + 1].repeat(self.size, 1, 1))
+    first.append(x[i : i + 1, 0].repeat(self.size, 1))
+return torch.cat(tiled, dim=0), torch.cat(first, dim=0)
+""",
+    "each row twice": """
+out = []
+for i in range(x.shape[0]):
+    out.append(x[i].repeat(2, 1))
+return torch.stack(out)
+""",
+}
+
+
+@pytest.mark.parametrize("name", REPEATS)
+def test_rows_are_repeated_at_once(tmp_path: Path, name: str) -> None:
+    assert_found(tmp_path, REPEATS[name], ".repeat(1, ")
+
+
+HELPERS = {
+    "of a row": (
+        "for i in range(x.size(0)):\n    out.append(gram(x[i]))\nreturn torch.stack(out)",
+        "torch.vmap(gram)(x)",
+    ),
+    "of rows and what they share": (
+        "for one in x:\n"
+        "    out.append(scaled(one * 2, self.table, 3.0))\nreturn torch.stack(out, 1)",
+        ")(x * 2, self.table, 3.0)",
+    ),
+    "of each step, by a method": (
+        "for t in range(x.size(1)):\n"
+        "    out.append(self.energy(x[:, t]))\nreturn torch.stack(out, dim=1)",
+        "torch.vmap(self.energy)(x.transpose(0, 1))",
+    ),
+    "in a comprehension": (
+        "return torch.stack([gram(x[i]) for i in range(x.size(0))])",
+        "torch.vmap(gram)(x)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_helpers_are_mapped_over_turns(tmp_path: Path, name: str) -> None:
+    body, part = HELPERS[name]
+    assert_found(tmp_path, body if body.startswith("return") else f"out = []\n{body}", part)
+
+
+NUMBERS = {
+    "rows that roll": """
+by = x[:, 0, 0].mul(9).long()
+out = []
+for i in range(x.size(0)):
+    out.append(torch.roll(x[i], int(by[i]), dims=0))
+return torch.stack(out)
+""",
+    "rows that roll along columns": """
+by = x[:, 0, 0].mul(9).long()
+out = []
+for i, row in enumerate(x):
+    out.append(row.roll(by[i].item(), -1))
+return torch.stack(out, dim=1)
+""",
+    "one class after the other": """
+ids = x[..., 0].mul(2).long()
+out = []
+for c in range(4):
+    out.append((ids == c).float())
+return torch.stack(out, dim=-1)
+""",
+    "powers": """
+total = torch.zeros_like(x)
+for k in range(1, 5):
+    total = total + x ** (k + 1) / k
+return total
+""",
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_turns_are_tensors(tmp_path: Path, name: str) -> None:
+    assert_found(tmp_path, NUMBERS[name], "torch.arange(")
+
+
+LEFT = {
+    "a roll of all dimensions": "out.append(torch.roll(x[:, t], int(x[0, t, 0].long())))",
+    "a number beside small ones": "out.append(x[:, t].int() * t)",
+    "a number that is bound again": "t = t + 1\n    out.append(x[:, t] * 2)",
+    "a number that chooses": "out.append(x[:, t, :2] if t % 2 else x[:, t, 1:3])",
+    "windows that grow": "out.append(x[:, t : t + t + 1].sum(1))",
+    "windows with steps": "out.append(x[:, t : t + 4 : 2].sum(1))",
+    "windows from a later position": "out.append(x[:, t + 1 : t + 3].sum(1))",
+    "a helper that draws numbers": "out.append(noisy(x[:, t]))",
+    "a helper that branches on its values": "out.append(branching(x[:, t]))",
+    "a method that counts its calls": "out.append(self.counted(x[:, t]))",
+    "a helper that gets the turn's number": "out.append(scaled(x[:, t], self.table, t))",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_turns_that_differ_are_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+out = []
+for t in range(x.size(1) - 4):
+    {LEFT[name]}
+return torch.stack(out)
+"""
+    assert proposed(tmp_path, text_of(body), loops.RULES) == {}

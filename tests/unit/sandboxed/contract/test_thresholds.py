@@ -1,0 +1,36 @@
+"""Elements that rounding of the reference moves across a threshold are not wrong in a candidate."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cudal1_ci.sandboxed.verifier.contract.judgement import is_explained
+
+EXPECTED = torch.rand(4, 500, generator=torch.Generator().manual_seed(0))
+CASE = SimpleNamespace(given=None, accelerator=SimpleNamespace(device=torch.device("cpu")))
+
+
+def flipped(*places):
+    """Return the reference's output with zeros at some places of the first row."""
+    found = EXPECTED.clone()
+    for one in places:
+        found[0, one] = 0.0
+    return found
+
+
+@pytest.mark.parametrize(
+    ("got", "nearby", "is_right"),
+    [
+        (flipped(7), [flipped(), flipped(7)], True),
+        (flipped(7), [flipped(9), flipped(7), flipped(9, 7)], True),
+        (flipped(7), [flipped(), flipped(9)], False),
+        (flipped(7) + 0.01, [flipped(7)], False),
+        (flipped(7), [flipped(*range(100))], False),  # too many jump
+        (flipped(7), [], False),
+    ],
+)
+def test_a_jump_of_the_reference_explains_the_same_element_alone(got, nearby, is_right):
+    assert is_explained(CASE, EXPECTED, got, nearby) is is_right
