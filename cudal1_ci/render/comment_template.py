@@ -113,6 +113,8 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
 
 def _at(about: About, document: Report, target: Target) -> str | None:
     """Return the address of the lines of a target in the head."""
+    if len(target.path) > MAX_TEXT:
+        return None
     sha = about.head_sha or document.head_sha
     lines = target.first_line, target.last_line
     return source_link(about.repository_url, sha, document.folder, target.path, *lines)

@@ -18,9 +18,10 @@ from jinja2 import TemplateError
 from cudal1_ci.errors import ReportError
 from cudal1_ci.records import Record, Report
 from cudal1_ci.render.comment import MARKER, MAX_COMMENT_BYTES
-from cudal1_ci.render.comment_template import MAX_NAME, SHA, named_template
+from cudal1_ci.render.comment_template import MAX_NAME, named_template
 from cudal1_ci.render.gains import Gain
 from cudal1_ci.render.markup import SPLIT
+from cudal1_ci.render.source_link import SHA
 from cudal1_ci.render.wording import count_text, device_text
 
 NUM_ITEMS = 20

@@ -27,8 +27,8 @@ def test_text_and_markdown_are_as_they_were_agreed():
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (a_row(1.121, "regression"), "1.12x slower [1.10, 1.14]"),
-        (a_row(0.91, "improvement"), "0.91x [0.89, 0.93] faster"),
+        (a_row(1.121, "regression"), "+12.1 % [+10.9, +13.4] slower"),
+        (a_row(0.91, "improvement"), "-9.0 % [-10.2, -7.7] faster"),
         (a_row(1.0), "same"),
         (a_row(1.2, "inconclusive"), "inconclusive"),
         (a_row(None, "skipped"), "not measured"),
@@ -42,12 +42,12 @@ def test_a_cell_says_ratio_interval_and_class(row, said):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (a_row(1.121, "regression"), "1.12x slower [1.10, 1.14]"),
-        (a_row(1.001), "1.00x [0.98, 1.02] same within noise"),
-        (a_row(1.03), "1.03x [1.01, 1.05] same within the threshold"),
-        (a_row(1.06, base_us=6.0), "1.06x [1.04, 1.08] same within half a microsecond"),
-        (a_row(0.94, base_us=6.0), "0.94x [0.92, 0.96] same within half a microsecond"),
-        (a_row(1.2, "inconclusive"), "1.20x [1.18, 1.22] inconclusive"),
+        (a_row(1.121, "regression"), "+12.1 % [+10.9, +13.4] slower"),
+        (a_row(1.001), "+0.1 % [-1.1, +1.4] same within noise"),
+        (a_row(1.03), "+3.0 % [+1.8, +4.3] same within the threshold"),
+        (a_row(1.06, base_us=6.0), "+6.0 % [+4.8, +7.3] same within half a microsecond"),
+        (a_row(0.94, base_us=6.0), "-6.0 % [-7.2, -4.7] same within half a microsecond"),
+        (a_row(1.2, "inconclusive"), "+20.0 % [+18.8, +21.3] inconclusive"),
         (a_row(None, "inconclusive"), "inconclusive"),
     ],
 )
@@ -58,7 +58,7 @@ def test_a_row_says_its_numbers_whatever_the_verdict(row, said):
 @pytest.mark.parametrize("output_format", ["text", "md", "html"])
 def test_times_before_and_after_are_told_of_every_workload(output_format):
     text = render(comparisons.regression(), output_format).replace("\\", "")
-    for told in ("120 us", "135 us", "2.41 ms", "1.00x [0.98, 1.02] same within noise"):
+    for told in ("120 us", "135 us", "2.41 ms", "+0.1 % [-1.1, +1.4] same within noise"):
         assert told in text
 
 
@@ -88,7 +88,7 @@ def test_the_worst_workload_decides_on_each_device():
     found = changes(a_document(entry, compared("Other", a_row(1.0, device=EPYC))))
     assert found.devices == ("NVIDIA H200", "NVIDIA L40S", "AMD EPYC 9B14, 1 thread")
     cells = [cell_text(cell) for cell in found.all[0].cells]
-    assert cells == ["1.20x slower [1.18, 1.22]", "same", "-"]
+    assert cells == ["+20.0 % [+18.8, +21.3] slower", "same", "-"]
 
 
 def test_what_was_measured_on_no_device_stands_where_nothing_else_does():
@@ -130,7 +130,7 @@ def test_counts_are_said_worst_first():
 def test_who_only_compared_is_not_told_that_nothing_was_found(output_format):
     shown = comparisons.regression()
     text = render(shown, output_format)
-    for told in ("Compared with the base", "1.12x slower", "Attention", "Mixer", "Legacy"):
+    for told in ("Compared with the base", "+12.1 %", "Attention", "Mixer", "Legacy"):
         assert told in text
     for untold in ("no rewrite matches", "No faster version", "faster versions proven"):
         assert untold not in text

@@ -38,6 +38,7 @@ from tests.unit.render.samples import with_findings
 from tests.unit.render.test_rendering import check_golden
 
 ABOUT = About(
+    repository_url="https://github.com/acme/slowformer",
     run_url=RUN_URL,
     artifact_url=f"{RUN_URL}/artifacts/8",
     head_sha=HEAD_SHA,
@@ -116,18 +117,18 @@ def test_the_worst_comes_first_and_an_acknowledged_regression_after_the_others()
         compared("Faster", a_row(0.5, "improvement")),
     )
     text = comment(shown, ABOUT)
-    assert re.findall(r"^\| `(\w+)`<br>", text, re.MULTILINE) == [
+    assert re.findall(r"^\| \[`(\w+)`\]\(\S+\)<br>", text, re.MULTILINE) == [
         *("Slower", "Slow", "Agreed", "Faster", "Fast", "Same")
     ]
     assert text.startswith("### cudal1-ci: 2 of 6 targets got slower\n")
-    assert "3 slower (1 acknowledged), 2 faster, 1 same." in text
+    assert "🔴 3 slower (1 acknowledged), 🟢 2 faster, ⚪ 1 same." in text
 
 
 def test_at_most_ten_of_a_verdict_are_shown_and_all_in_the_summary():
     shown = a_document(*(compared(f"Layer{i}", a_row(1.2, "regression")) for i in range(34)))
     assert "Showing 10 of 34 that got slower." in comment(shown, ABOUT)
-    assert "Layer33" not in comment(shown, ABOUT).replace("Layer3`", "")
-    assert "`Layer33`<br>" in summary(shown, ABOUT)
+    assert "Layer33" not in comment(shown, ABOUT).replace("Layer3`", "").replace("layer3.py", "")
+    assert "[`Layer33`](" in summary(shown, ABOUT)
 
 
 def test_a_fourth_proposal_is_counted(golden_report):
@@ -247,7 +248,9 @@ def check_harmless(text: str) -> None:
     for token in all_tokens(tokens):
         assert token.type not in ("image", "hr")
         if token.type == "link_open":
-            assert token.attrs["href"].startswith(RUN_URL)
+            href = token.attrs["href"]
+            assert href.startswith((RUN_URL, f"{ABOUT.repository_url}/blob/{HEAD_SHA}/"))
+            assert "/../" not in href
         if token.type in ("html_block", "html_inline"):
             assert set(re.findall(r"</?([^\s>/]*)", token.content)) <= OURS
             assert "=" not in re.sub(r">[^<]*<", "><", token.content)

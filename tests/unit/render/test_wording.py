@@ -9,6 +9,7 @@ import pytest
 
 from cudal1_ci.records import Device, Measurement, Verdict, Workload
 from cudal1_ci.render.wording import (
+    change_text,
     count_text,
     devices_text,
     direction,
@@ -153,3 +154,16 @@ def test_an_error_is_told_beside_what_it_is_an_error_of(absolute, relative, shor
     verdict = Verdict(status="passed", max_abs_error=absolute, max_rel_error=relative)
     assert error_short(verdict) == short
     assert error_long(verdict) == long
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ((1.12, 1.1, 1.14), "+12.0 % [+10.0, +14.0]"),
+        ((1.0, 0.99951, 1.00049), "+0.0 % [-0.1, +0.1]"),
+        ((0.5, 0.49999, 0.50001), "-50.0 % [-50.1, -49.9]"),
+        ((12.3456, 12.3401, 12.3499), "+1,135 % [+1,134, +1,135]"),
+    ],
+)
+def test_a_change_is_signed_and_its_bounds_are_rounded_outward(ratios, said):
+    assert change_text(*ratios) == said
