@@ -1,4 +1,4 @@
-// Sorting, filtering, copying and the theme. The page reads well without it.
+// Sorting, filtering, copying, pointing at commits and the theme. The page reads well without it.
 "use strict";
 
 function sortValue(row, column) {
@@ -56,6 +56,17 @@ function switchTheme() {
   root.dataset.theme = now === "dark" ? "light" : "dark";
 }
 
+function showNearest(drawing, event) {
+  const dots = Array.from(drawing.querySelectorAll(".dot"));
+  if (!dots.length) return;
+  const box = (dot) => dot.getBoundingClientRect();
+  const far = (dot) => Math.abs(box(dot).x + box(dot).width / 2 - event.clientX);
+  const nearest = dots.reduce((a, b) => (far(b) < far(a) ? b : a));
+  for (const dot of dots) dot.classList.toggle("near", dot === nearest);
+  const line = drawing.closest("figure").querySelector(".hover");
+  line.textContent = nearest.querySelector("title").textContent;
+}
+
 function openTarget() {
   const item = location.hash && document.getElementById(location.hash.slice(1));
   const details = item && item.querySelector("details.changes");
@@ -67,6 +78,9 @@ for (const button of document.querySelectorAll("th button")) {
 }
 for (const button of document.querySelectorAll("[data-copies]")) {
   button.addEventListener("click", () => copyPatch(button));
+}
+for (const drawing of document.querySelectorAll("svg.history")) {
+  drawing.addEventListener("pointermove", (event) => showNearest(drawing, event));
 }
 const search = document.getElementById("filter");
 if (search) search.addEventListener("input", () => filterBy(search.value));

@@ -8,14 +8,16 @@ levels, steps and breaks, which are what is looked for, are always all there.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from cudal1_ci.render.wording import ratio_text, time_text
+from cudal1_ci.render.wording import ratio_change_text, time_text
 from cudal1_ci.trend.series import Commit, Level, Point, Series
 
 WIDTH, HEIGHT = 640, 190
@@ -23,6 +25,7 @@ LEFT, RIGHT, TOP, BOTTOM = 82, 14, 26, 26
 """Pixels around the drawing: room for its labels, which are larger on a small screen."""
 NUM_SINGLE = 60
 """The last points, which are drawn one by one."""
+NUM_SHA = 7
 NUM_THINNED = 150
 """What earlier points are thinned to, at most."""
 SMALLEST_SPAN = math.log(1.25)
@@ -63,12 +66,40 @@ def draw(
         _levels(series, frame),
         _thinned(series.points[:-NUM_SINGLE], frame),
         *_single(series.points[-NUM_SINGLE:], commits, link, frame),
-        *_steps(series, frame),
+        *_steps(series, commits, frame),
     ]
     return Markup(
         '<svg class="history" viewBox="0 0 {} {}" role="img" aria-label="{}">'
         "<title>{}</title>{}</svg>"
     ).format(WIDTH, HEIGHT, title, title, Markup("").join(parts))
+
+
+def spark(series: Series, num_places: int) -> Markup:
+    """Draw the steps alone, small, on the same places as `draw`. Where the machine changed, the
+    line goes on as it was: of code that did not change it is flat.
+    """
+    places = [series.points[level.start].place for level in series.levels]
+    steps = {step.place: step.ratio for step in series.steps}
+    heights = list(itertools.accumulate((steps.get(p, 1.0) for p in places), operator.mul))
+    frame = _frame(heights, num_places)
+    parts = []
+    for level, height in zip(series.levels, heights, strict=True):
+        first, last = series.points[level.start].place, series.points[level.end - 1].place
+        join = "M" if not parts else "L"
+        y = frame.y(height)
+        parts.append(f"{join}{frame.x(first - 0.5):.0f} {y:.0f}L{frame.x(last + 0.5):.0f} {y:.0f}")
+    return Markup(
+        '<svg class="spark" viewBox="{} {} {} {}" preserveAspectRatio="none" role="img" '
+        'aria-label="{}: steps over {} commits"><path class="level" d="{}"/></svg>'
+    ).format(
+        LEFT,
+        TOP,
+        WIDTH - LEFT - RIGHT,
+        HEIGHT - TOP - BOTTOM,
+        series.target,
+        num_places,
+        "".join(parts),
+    )
 
 
 def _frame(times_us: Sequence[float], num_places: int) -> Frame:
@@ -105,13 +136,13 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def _ends(commits: Sequence[Commit]) -> Iterator[Markup]:
-    """Draw the first and the last commit, below."""
+    """Draw the first and the last commit, below, with their days."""
     for place, anchor in ((0, "start"), (len(commits) - 1, "end")):
         commit = commits[place]
-        day = f"{commit.date:%Y-%m-%d}" if commit.date else commit.sha[:10]
+        day = f" {commit.date:%Y-%m-%d}" if commit.date else ""
         x = LEFT if anchor == "start" else WIDTH - RIGHT
         yield Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>').format(
-            x, HEIGHT - 7, anchor, day
+            x, HEIGHT - 7, anchor, commit.sha[:NUM_SHA] + day
         )
         if len(commits) == 1:
             return
@@ -168,15 +199,15 @@ def _single(
 
 def _paired(point: Point) -> str:
     row = point.row
-    return "" if row.slowdown is None else f", {ratio_text(row.slowdown)} of its base, paired"
+    return "" if row.slowdown is None else f", {ratio_change_text(row.slowdown)} paired with base"
 
 
-def _steps(series: Series, frame: Frame) -> Iterator[Markup]:
+def _steps(series: Series, commits: Sequence[Commit], frame: Frame) -> Iterator[Markup]:
     for step in series.steps:
         x = frame.x(step.place - 0.5)
         is_slower = step.ratio > 1
-        ratio = ratio_text(step.ratio if is_slower else 1 / step.ratio)
-        anchor = "end" if x > WIDTH - 60 else "start" if x < LEFT + 40 else "middle"
+        said = f"{ratio_change_text(step.ratio)} at {commits[step.place].sha[:NUM_SHA]}"
+        anchor = "end" if x > WIDTH - 90 else "start" if x < LEFT + 80 else "middle"
         yield Markup(
             '<g class="step {}"><path d="M{:.1f} {:.1f}V{:.1f}"/>'
             '<text x="{:.1f}" y="{}" text-anchor="{}">{}{}</text></g>'
@@ -188,6 +219,6 @@ def _steps(series: Series, frame: Frame) -> Iterator[Markup]:
             x,
             TOP - 10,
             anchor,
-            "▲" if is_slower else "▼",
-            ratio,
+            "▲ " if is_slower else "▼ ",
+            said,
         )

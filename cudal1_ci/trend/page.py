@@ -12,9 +12,15 @@ from markupsafe import Markup
 
 from cudal1_ci import __version__
 from cudal1_ci.render.html import asset, integrity, page_environment
-from cudal1_ci.render.wording import count_text, interval_text, one_line, ratio_text, time_text
+from cudal1_ci.render.wording import (
+    change_text,
+    count_text,
+    one_line,
+    ratio_change_text,
+    time_text,
+)
 from cudal1_ci.stats.regression import RELATIVE
-from cudal1_ci.trend.drawing import draw
+from cudal1_ci.trend.drawing import draw, spark
 from cudal1_ci.trend.series import Series
 from cudal1_ci.trend.view import Seen, TargetView, View
 
@@ -35,12 +41,14 @@ def render_page(view: View, address: str | None = None) -> str:
         return draw(series, view.commits.all, link, title)
 
     environment = page_environment()
-    environment.filters.update(how=how, told=told)
+    environment.filters.update(how=how, net=net, told=told)
     return environment.get_template("trend.html.j2").render(
         view=view,
         link=link,
         drawing=drawing,
-        ratio=interval_text,
+        spark=spark,
+        mood=mood,
+        ratio=change_text,
         style=Markup(asset("report.css") + asset("trend.css")),
         script=Markup(script),
         script_hash=integrity(script),
@@ -49,18 +57,31 @@ def render_page(view: View, address: str | None = None) -> str:
 
 
 def how(ratio: float) -> str:
-    """Format `1.12x slower`, `1.30x faster`."""
-    return f"{ratio_text(ratio)} slower" if ratio > 1 else f"{ratio_text(1 / ratio)} faster"
+    """Format `+12.0 % slower`, `-23.1 % faster`."""
+    return f"{ratio_change_text(ratio)} {'slower' if ratio > 1 else 'faster'}"
+
+
+def mood(view: View, series: Series) -> str:
+    """Return `slower` where a step of a series stands, `faster` where its last step was one to
+    faster, else `steady`.
+    """
+    if any(seen.is_standing and seen.series is series for seen in view.steps):
+        return "slower"
+    is_faster = bool(series.steps) and series.change < 1 / (1 + RELATIVE[series.machine.kind])
+    return "faster" if is_faster else "steady"
 
 
 def told(series: Series) -> str:
-    """Format `12.3 us now; 1.12x slower by steps`, where the steps do not undo one another."""
-    now = f"{time_text(series.points[-1].time_us)} now"
+    """Format `12.3 us now; +12.0 % slower by steps`."""
+    return f"{time_text(series.points[-1].time_us)} now; {net(series)}"
+
+
+def net(series: Series) -> str:
+    """Format `+12.0 % slower by steps`, what all steps together come to."""
     if not series.steps:
-        return f"{now}; no step"
+        return "no step"
     is_undone = abs(math.log(series.change)) < math.log1p(RELATIVE[series.machine.kind])
-    steps = "steps that undo one another" if is_undone else f"{how(series.change)} by steps"
-    return f"{now}; {steps}"
+    return "steps that undo one another" if is_undone else f"{how(series.change)} by steps"
 
 
 def render_summary(view: View) -> str:
@@ -85,7 +106,7 @@ def render_summary(view: View) -> str:
 
 
 def step_text(view: View, seen: Seen) -> str:
-    """Format `1.12x slower pkg/model.py:Block base, NVIDIA H200 at 5f3c2a9d41 (10.0 us -> 11.2
+    """Format `+12.0 % slower  pkg/model.py:Block  base, NVIDIA H200  at 5f3c2a9d41 (10.0 us -> 11.2
     us)`.
     """
     step, series = seen.step, seen.series

@@ -9,7 +9,7 @@ import re
 import msgspec
 import pytest
 
-from cudal1_ci.trend.drawing import NUM_SINGLE, NUM_THINNED, ticks
+from cudal1_ci.trend.drawing import NUM_SINGLE, NUM_THINNED, spark, ticks
 from cudal1_ci.trend.page import render_page
 from tests.unit.render.test_html import Page
 from tests.unit.trend.conftest import view_of
@@ -52,20 +52,20 @@ def test_the_page_asks_nobody_for_anything(page):
 
 
 def test_links_lead_to_commits_of_the_repository_and_nowhere_else(page):
-    links = {a["href"] for a in page.of("a")}
+    links = {a["href"] for a in page.of("a")} - {f"#t{number}" for number in range(1, 7)}
     assert links == {f"{ADDRESS}/commit/{sha(number)}" for number in range(30)}
 
 
 def test_without_an_address_there_is_no_link(line):
     page = Page(render_page(line))
-    assert page.of("a") == []
+    assert {a["href"][0] for a in page.of("a")} == {"#"}
     assert sha(22)[:10] in page.text()
 
 
 def test_the_page_can_be_used_without_seeing_it(page):
     assert page.of("html")[0]["lang"] == "en"
     drawings = page.of("svg")
-    assert len(drawings) == 12
+    assert [svg["class"] for svg in drawings] == ["spark"] * 12 + ["history"] * 12
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in drawings)
     ids = [a["id"] for _, a in page.elements if "id" in a]
     assert len(ids) == len(set(ids))
@@ -76,9 +76,26 @@ def test_the_page_can_be_used_without_seeing_it(page):
 def test_each_point_level_step_and_break_is_drawn(line, page):
     classes = [a.get("class") or "" for _, a in page.elements]
     series = [one for target in line.targets for one in target.series]
-    assert sum(c.startswith("dot") for c in classes) == sum(len(s.points) for s in series)
+    assert sum(c.split()[:1] == ["dot"] for c in classes) == sum(len(s.points) for s in series)
     assert classes.count("break") == 12
     assert sum(c.startswith("step ") for c in classes) == sum(len(s.steps) for s in series) == 8
+
+
+def test_code_that_did_not_change_is_a_flat_line_of_the_overview(line):
+    sparks = {
+        one.target: {float(y) for y in re.findall(r"[ML]\d+ (\d+)", str(spark(one, 30)))}
+        for target in line.targets
+        for one in target.series
+    }
+    assert len(sparks["pkg/conv.py:Conv"]) == 1
+    assert len(sparks["pkg/rotary.py:Rotary"]) == 2
+    before, after = sorted(sparks["pkg/pooling.py:pool"])
+    assert after > before
+
+
+def test_a_step_names_its_commit(line, text):
+    for seen in line.steps:
+        assert f" at {line.commit(seen.step.place).sha[:7]}</text>" in text
 
 
 def test_everything_is_drawn_inside_of_the_drawing(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -166,4 +167,5 @@ def test_what_is_no_address_of_a_repository_is_no_link(tmp_path, monkeypatch):
     monkeypatch.setenv("GITHUB_SERVER_URL", "javascript:alert(1)//")
     monkeypatch.setenv("GITHUB_REPOSITORY", 'x"><b>')
     history = history_in(tmp_path, *a_line(num_commits=2))
-    assert "<a href" not in run("--history", history, "--format", "html").output
+    assert '<a href="#' in run("--history", history, "--format", "html").output
+    assert not re.search(r'<a href="[^#]', run("--history", history, "--format", "html").output)
