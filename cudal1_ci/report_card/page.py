@@ -16,13 +16,14 @@ from cudal1_ci.render.wording import (
     ENDED_WORDS,
     NOT_MEASURED,
     STATUS_WORDS,
+    count_text,
     devices_text,
     interval_text,
     ratio_text,
 )
 from cudal1_ci.report_card.card import ALL, counted, machines, row_of, scopes
 from cudal1_ci.report_card.columns import BEST, COLUMNS
-from cudal1_ci.report_card.plots import Drawn, curves, strips
+from cudal1_ci.report_card.plots import Drawn, RoofPoint, curves, roofline, strips
 from cudal1_ci.report_card.roof import distance
 from cudal1_ci.report_card.shape import (
     Policy,
@@ -85,6 +86,7 @@ class MachineView:
     """By scope, by the way of counting."""
     curves: Markup
     strips: Markup
+    roof: Markup
     rows: tuple[Row, ...]
     has_bounds: bool
     """Whether it is known of a task what the device takes for it at the least."""
@@ -92,8 +94,28 @@ class MachineView:
     best: RowDocument | None
 
 
+MAX_BYTES = 1_500_000
+"""Of a page; a larger one is slow to open and to send."""
+DETAILS = (
+    "",
+    "Times are drawn of the candidates that count in best.",
+    "Times and code are shown of the candidates that count in best.",
+    "Of candidates that do not count in best, a line is shown.",
+    "A line is shown of each candidate.",
+)
+"""What a page leaves out, the least first; the JSON has it all."""
+
+
 def render_page(run: RunDocument) -> str:
-    """Render the whole page."""
+    """Render the whole page, with as much detail as fits."""
+    for detail in range(len(DETAILS)):
+        text = _rendered(run, detail)
+        if len(text.encode()) <= MAX_BYTES:
+            break
+    return text
+
+
+def _rendered(run: RunDocument, detail: int) -> str:
     script = asset("report.js")
     environment = page_environment()
     environment.filters.update(
@@ -114,6 +136,11 @@ def render_page(run: RunDocument) -> str:
         },
         devices=devices_text(run.devices),
         shown_code=shown_code,
+        subject=subject(run),
+        detail=detail,
+        left_out=DETAILS[detail],
+        is_best=is_best,
+        has_best=lambda row, result: any(is_best(row, result, one) for one in result.trials),
         paired_times=paired_times,
         cost_text=cost_text,
         kernels_text=kernels_text,
@@ -143,6 +170,7 @@ def machine_view(run: RunDocument, machine: str, place: int) -> MachineView:
         ),
         curves=curves(drawn) if drawn else Markup(),
         strips=strips(drawn) if drawn else Markup(),
+        roof=roofline(roof_points(tasks, BEST if BEST in run.solvers else "eager")),
         rows=tuple(row_view(run, task, f"m{place}t{turn}") for turn, task in enumerate(tasks)),
         has_bounds=any(task.least_us for task in tasks),
         apart=tuple(
@@ -172,6 +200,24 @@ def drawing(tasks: Sequence[TaskDocument], solver: str) -> Drawn:
         speedups=tuple((name, one.speedup, one.is_success) for name, one in found),
         quartiles=(row.q25, row.median.estimate, row.q75),
     )
+
+
+def roof_points(tasks: Sequence[TaskDocument], solver: str) -> list[RoofPoint]:
+    """Return where the tasks with a known bound are, before and after."""
+    found = []
+    for task in tasks:
+        demand, now = task.demand, distance(task, worth(task, solver))
+        if demand is None or not demand.num_bytes or now is None:
+            continue
+        flops = demand.product_flops + demand.convolution_flops
+        point = RoofPoint(
+            task=task.name,
+            intensity=flops / demand.num_bytes,
+            before=1 / (now * worth(task, solver).speedup),
+            after=1 / now,
+        )
+        found.append(point)
+    return found
 
 
 def row_view(run: RunDocument, task: TaskDocument, place: str) -> Row:
@@ -217,6 +263,26 @@ def is_counted(row: Row, result: ResultDocument, trial: TrialDocument) -> bool:
         and cell.worth.trial.candidate.id == trial.candidate.id
         for cell in row.cells
     )
+
+
+def is_best(row: Row | None, result: ResultDocument, trial: TrialDocument) -> bool:
+    """Return whether a trial is the candidate that counts in `best`."""
+    return row is not None and any(
+        cell.solver == BEST
+        and cell.worth.solver == result.solver
+        and cell.worth.trial is not None
+        and cell.worth.trial.candidate.id == trial.candidate.id
+        for cell in row.cells
+    )
+
+
+def subject(run: RunDocument) -> str:
+    """Format `cuda-l1: 250 tasks of level1, level2, level3`, what the card is of."""
+    sources = dict.fromkeys(task.source for task in run.tasks)
+    levels = sorted({task.level for task in run.tasks if task.level})
+    tasks = count_text(len({task.name for task in run.tasks}), "task")
+    said = f"{tasks} of {', '.join(levels)}" if levels else tasks
+    return f"{', '.join(sources)}: {said}" if sources else said
 
 
 def shown_code(task: TaskDocument, trial: TrialDocument) -> tuple[str, str]:

@@ -19,6 +19,10 @@ CURVE_HEIGHT = 300
 STRIP_LEFT = 190
 STRIP_STEP = 30
 """Pixels of one column's strip."""
+LEAST_INTENSITY, MOST_INTENSITY = 0.1, 2000.0
+"""Operations a byte; a task without products is drawn at the left end."""
+LEAST_SHARE, MOST_SHARE = 0.0001, 3.0
+"""What fits into the L2 cache may be above the roofline, which is of the memory."""
 NARROWEST = 2.0
 """Of the axis: noise of a percent must not fill the drawing."""
 
@@ -110,6 +114,72 @@ def strips(columns: Sequence[Drawn]) -> Markup:
             )
         )
     return _svg("strips", height, "Speedup of every task, by column", parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoofPoint:
+    """A task, by operations a byte and the share of the roofline that it reaches."""
+
+    task: str
+    intensity: float
+    before: float
+    after: float
+
+
+def roofline(points: Sequence[RoofPoint]) -> Markup:
+    """Draw what share of the device's roofline each task reaches, before and after; empty where no
+    bound is known.
+    """
+    if not points:
+        return Markup()
+    x_axis = RatioAxis(low=LEAST_INTENSITY, high=MOST_INTENSITY)
+    y_axis = RatioAxis(low=LEAST_SHARE, high=MOST_SHARE)
+
+    def x(intensity: float) -> float:
+        percent = x_axis.percent(max(intensity, LEAST_INTENSITY))
+        return LEFT + (WIDTH - LEFT - RIGHT) * percent / 100
+
+    def y(share: float) -> float:
+        percent = y_axis.percent(max(share, LEAST_SHARE))
+        return CURVE_HEIGHT - BOTTOM - (CURVE_HEIGHT - TOP - BOTTOM) * percent / 100
+
+    vertical = Markup(
+        '<path class="grid" d="M{:.1f} {}V{}"/>'
+        '<text x="{:.1f}" y="{}" text-anchor="middle">{:g}</text>'
+    )
+    level = Markup(
+        '<path class="grid{}" d="M{} {:.1f}H{}"/>'
+        '<text x="{}" y="{:.1f}" text-anchor="end">{:g} %</text>'
+    )
+    parts = [
+        vertical.format(x(tick), TOP, CURVE_HEIGHT - BOTTOM, x(tick), CURVE_HEIGHT - 10, tick)
+        for tick in (0.1, 1, 10, 100, 1000)
+    ]
+    for share in (0.0001, 0.001, 0.01, 0.1, 1):
+        one, at, end = " one" if share == 1 else "", y(share), WIDTH - RIGHT
+        parts.append(level.format(one, LEFT, at, end, LEFT - 6, at + 4, 100 * share))
+    for point in points:
+        at = x(point.intensity)
+        parts.append(
+            Markup(
+                '<g class="roof-task"><title>{}: {:.1f} % of the roofline before, {:.1f} % after'
+                '</title><path d="M{:.1f} {:.1f}V{:.1f}"/>'
+                '<circle class="before" cx="{:.1f}" cy="{:.1f}" r="2.4"/>'
+                '<circle class="after" cx="{:.1f}" cy="{:.1f}" r="2.8"/></g>'
+            ).format(
+                point.task,
+                100 * point.before,
+                100 * point.after,
+                at,
+                y(point.before),
+                y(point.after),
+                at,
+                y(point.before),
+                at,
+                y(point.after),
+            )
+        )
+    return _svg("curves", CURVE_HEIGHT, "Share of the roofline that each task reaches", parts)
 
 
 def _vertical(axis: RatioAxis, x: Callable[[float], float], height: int) -> Iterator[Markup]:

@@ -82,7 +82,7 @@ def spark(series: Series, num_places: int) -> Markup:
     steps = {step.place: step.ratio for step in series.steps}
     heights = list(itertools.accumulate((steps.get(p, 1.0) for p in places), operator.mul))
     frame = _frame(heights, num_places)
-    parts = []
+    parts: list[str] = []
     for level, height in zip(series.levels, heights, strict=True):
         first, last = series.points[level.start].place, series.points[level.end - 1].place
         join = "M" if not parts else "L"

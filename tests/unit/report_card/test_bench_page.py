@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 
 import msgspec
+import pytest
 
-from cudal1_ci.report_card.page import render_page
+from cudal1_ci.report_card.page import DETAILS, render_page, roof_points
+from cudal1_ci.report_card.roof import reference_us
+from cudal1_ci.report_card.shape import DemandDocument
 from cudal1_ci.report_card.table import render_table
 from tests.unit.report_card.rig import a_run, a_task, told
 
@@ -70,3 +73,43 @@ def test_both_ways_of_counting_and_several_machines_are_on_the_page():
     page = render_page(a_run(task, told(a_task(), COLUMNS, machine="another"), policy="cuda-l1"))
     assert "On several machines" in page
     assert page.count("counted as CUDA-L1 does") == 2
+
+
+def test_the_page_is_named_after_what_was_run():
+    page = render_page(a_run(told(a_task("level1/1"), COLUMNS)))
+    title = re.findall("<title>(.*?)</title>", page)[0]
+    task = told(a_task("level1/1"), COLUMNS)
+    assert title == f"Report card of {task.source}: 1 task of level1 - cudal1-ci bench"
+
+
+def test_a_page_that_is_too_large_keeps_what_counts(monkeypatch):
+    run = a_run(told(a_task("level1/1"), COLUMNS), told(a_task("level2/1", "b"), COLUMNS))
+    whole = render_page(run)
+    sizes = [len(whole.encode())]
+    assert "The JSON has everything" not in whole
+    for detail in DETAILS[1:]:
+        monkeypatch.setattr("cudal1_ci.report_card.page.MAX_BYTES", sizes[-1] - 1)
+        page = render_page(run)
+        sizes.append(len(page.encode()))
+        assert sizes[-1] < sizes[-2]
+        assert detail in page
+        places = re.findall(r'<td class="number"[^>]*><a href="#([^"]+)"', page)
+        assert all(f'id="{place}"' in page for place in places)
+        drawn = page.count('<svg class="times"')
+        assert drawn == (0 if detail == DETAILS[-1] else 2), "those that count in best"
+        assert page.count("timed out") >= 2
+
+
+def test_the_roofline_has_each_task_with_a_known_bound():
+    task = told(a_task("level1/1"), COLUMNS)
+    demand = DemandDocument(
+        num_bytes=1000, product_flops=10_000, convolution_flops=0, dtype="float32"
+    )
+    bounded = msgspec.structs.replace(task, demand=demand, least_us=reference_us(task) / 4)
+    (point,) = roof_points([bounded, told(a_task("level2/1", "b"), COLUMNS)], "best")
+    assert point.intensity == 10
+    assert point.before == pytest.approx(0.25)
+    assert point.after == pytest.approx(0.25 * 2.5, rel=1e-4)
+    page = render_page(a_run(bounded))
+    assert "25.0 % of the roofline before, 62.5 % after" in page
+    assert "<b>Roofline</b>" not in render_page(a_run(task))
