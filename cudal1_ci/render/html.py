@@ -35,7 +35,7 @@ from cudal1_ci.render.model_use import (
     opinion_text,
 )
 from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_uses
-from cudal1_ci.render.plots import bar, paired_times, ratio_axis
+from cudal1_ci.render.plots import bar, change_axis, change_bar, paired_times, ratio_axis
 from cudal1_ci.render.profile import profile_of
 from cudal1_ci.render.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.render.source_link import SHA, source_link
@@ -67,6 +67,7 @@ def render_html(document: Report, address: str | None = None) -> str:
             nothing=nothing_text(document),
             whys=[one for one in document.entries if one.near_misses or one.not_tried],
             axis=ratio_axis(bars),
+            change_axis=change_axis([r for c in found.changes.all for r in c.comparison.rows]),
             num_bars=len(bars),
             several_devices=has_several_devices(document),
             open_diffs=len(found.proposals) <= MAX_OPEN_DIFFS,
@@ -120,6 +121,7 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         bar=bar,
+        change_bar=change_bar,
         paired_times=paired_times,
         model_words=MODEL_WORDS,
         contradicted_words=CONTRADICTED_WORDS,

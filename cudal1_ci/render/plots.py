@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from cudal1_ci.records import Measurement, Repetition
-from cudal1_ci.render.wording import direction, percent_text, speedup_text, time_text
+from cudal1_ci.records import ComparedWorkload, Measurement, Repetition
+from cudal1_ci.render.wording import change_text, direction, percent_text, speedup_text, time_text
 
 WIDTH, HEIGHT = 640, 220
 LEFT, RIGHT, TOP, BOTTOM = 68, 12, 12, 26
@@ -22,6 +22,8 @@ LEFT, RIGHT, TOP, BOTTOM = 68, 12, 12, 26
 NUM_GRID_LINES = 4
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000)
 MAX_TICKS = 6
+LEAST_CHANGE = 1.1
+"""What an axis of changes has room for at least, on both sides."""
 MOST_SPREAD = 1.0
 """Noise that an axis makes room for; more is cut at its end."""
 SERIES = ("reference", "candidate")
@@ -51,31 +53,59 @@ class RatioAxis:
 
 
 def ratio_axis(measurements: Sequence[Measurement]) -> RatioAxis:
+    """Return the axis of speedups; it has room for twice as fast."""
+    intervals = [(m.speedup_low, m.speedup_high, m.control_spread) for m in measurements]
+    axis = _axis(intervals)
+    return RatioAxis(low=axis.low, high=max(axis.high, 2.0))
+
+
+def change_axis(rows: Sequence[ComparedWorkload]) -> RatioAxis:
+    """Return the axis of changes: the head's time over the base's."""
+    axis = _axis([(row.slowdown_low, row.slowdown_high, row.control_spread) for row in rows])
+    return RatioAxis(low=min(axis.low, 1 / LEAST_CHANGE), high=max(axis.high, LEAST_CHANGE))
+
+
+def _axis(intervals: Sequence[tuple[float | None, float | None, float | None]]) -> RatioAxis:
     """Return the axis that holds every interval and the noise around 1x, with a small margin."""
-    noise = [1 + min(m.control_spread or 0.0, MOST_SPREAD) for m in measurements]
-    lows = [1 / x for x in noise] + [m.speedup_low for m in measurements if m.speedup_low]
-    highs = noise + [m.speedup_high for m in measurements if m.speedup_high]
+    noise = [1 + min(spread or 0.0, MOST_SPREAD) for _, _, spread in intervals]
+    lows = [1 / x for x in noise] + [low for low, _, _ in intervals if low]
+    highs = noise + [high for _, high, _ in intervals if high]
     lowest, highest = min(lows, default=1.0), max(highs, default=1.0)
-    return RatioAxis(
-        low=1.0 if lowest >= 1 else lowest / 1.05,
-        high=max(highest * 1.05, 2.0),
-    )
+    return RatioAxis(low=1.0 if lowest >= 1 else lowest / 1.05, high=highest * 1.05)
 
 
 def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
-    """Draw one bar from 1x to the speedup, with its interval as a whisker and the noise (A/A) as a
+    """Draw a speedup, as `_bar` does."""
+    m = measurement
+    if m.speedup is None or m.speedup_low is None or m.speedup_high is None:
+        return Markup()
+    bounds = (m.speedup, m.speedup_low, m.speedup_high)
+    return _bar(bounds, m.control_spread, direction(m), speedup_text(m), axis)
+
+
+def change_bar(row: ComparedWorkload, axis: RatioAxis) -> Markup:
+    """Draw a change, as `_bar` does; to the right is slower."""
+    if row.slowdown is None or row.slowdown_low is None or row.slowdown_high is None:
+        return Markup()
+    bounds = (row.slowdown, row.slowdown_low, row.slowdown_high)
+    way = {"regression": "slower", "improvement": "faster"}.get(row.verdict, "unclear")
+    return _bar(bounds, row.control_spread, way, change_text(*bounds), axis)
+
+
+def _bar(
+    bounds: tuple[float, float, float],
+    spread: float | None,
+    direction: str,
+    label: str,
+    axis: RatioAxis,
+) -> Markup:
+    """Draw one bar from 1x to a ratio, with its interval as a whisker and the noise (A/A) as a
     band around 1x. It stretches to its place.
     """
-    if (
-        measurement.speedup is None
-        or measurement.speedup_low is None
-        or measurement.speedup_high is None
-    ):
-        return Markup()
-    one, end = axis.percent(1.0), axis.percent(measurement.speedup)
-    low, high = axis.percent(measurement.speedup_low), axis.percent(measurement.speedup_high)
+    one = axis.percent(1.0)
+    end, low, high = map(axis.percent, bounds)
     grid = "".join(f"M{axis.percent(tick):g} 0V20" for tick in axis.ticks)
-    noise = 1 + (measurement.control_spread or 0.0)
+    noise = 1 + (spread or 0.0)
     return Markup(
         '<svg class="bar" viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
         'aria-label="{label}"><rect class="noise" x="{left:g}" y="0" width="{band:g}" height="20"/>'
@@ -83,10 +113,10 @@ def bar(measurement: Measurement, axis: RatioAxis) -> Markup:
         '<rect class="value {direction}" x="{x:g}" y="4" width="{width:g}" height="12"/>'
         '<path class="whisker" d="M{low:g} 10H{high:g}M{low:g} 6V14M{high:g} 6V14"/></svg>'
     ).format(
-        label=f"{speedup_text(measurement)}, A/A {percent_text(measurement.control_spread)}",
+        label=f"{label}, A/A {percent_text(spread)}",
         left=axis.percent(1 / noise),
         band=axis.percent(noise) - axis.percent(1 / noise),
-        direction=direction(measurement),
+        direction=direction,
         grid=grid,
         x=min(one, end),
         width=abs(end - one),

@@ -31,7 +31,8 @@ class Part:
     share: float
     num_calls: int | None
     num_bytes: int | None
-    color: int
+    color: str
+    """A class of the style sheet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ def _operations(operations: Sequence[Operation]) -> tuple[Part, ...]:
             share=one.share or 0.0,
             num_calls=one.num_calls,
             num_bytes=one.num_bytes,
-            color=color,
+            color=f"o{color}",
         )
         for color, one in enumerate(known[:MAX_PARTS])
     ]
@@ -103,7 +104,7 @@ def _kernels(kernels: Sequence[Kernel]) -> tuple[Part, ...]:
             share=one.device_us / total_us,
             num_calls=one.num_launches,
             num_bytes=None,
-            color=color,
+            color=f"k{color}",
         )
         for color, one in enumerate(largest)
     ]
@@ -121,7 +122,7 @@ def _others(text: str, share: float) -> Part:
         share=share,
         num_calls=None,
         num_bytes=None,
-        color=MAX_PARTS,
+        color=f"o{MAX_PARTS}",
     )
 
 
@@ -175,7 +176,7 @@ def _bars(
         for part in parts:
             rows.append(
                 Markup(
-                    '<g class="part o{}"><title>{}: {}</title>'
+                    '<g class="part {}"><title>{}: {}</title>'
                     '<rect x="{:.2f}" y="{}" width="{:.2f}" height="10"/></g>'
                 ).format(
                     part.color, part.text, time_text(time_us * part.share), x, y, scale * part.share

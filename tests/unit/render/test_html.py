@@ -15,8 +15,17 @@ from cudal1_ci.records import Kernel, Operation, Understanding
 from cudal1_ci.render import render
 from cudal1_ci.render.diff_html import diff_html
 from cudal1_ci.render.digest import digest
-from cudal1_ci.render.plots import RatioAxis, bar, paired_times, ratio_axis
+from cudal1_ci.render.html import asset
+from cudal1_ci.render.plots import (
+    RatioAxis,
+    bar,
+    change_axis,
+    change_bar,
+    paired_times,
+    ratio_axis,
+)
 from cudal1_ci.render.profile import profile_of
+from tests.unit.render import comparisons
 
 VOID = {"meta", "input", "br", "path", "rect"}
 
@@ -326,10 +335,55 @@ def test_the_time_of_a_call_is_split_before_and_after(sample):
     assert facts["Memory"] == "5 kB read and written before"
     assert facts["Roofline"] == "6.09x → 1.97x the least time of 300 us (memory)"
     page = Page(render(msgspec.structs.replace(sample, entries=(entry,)), "html"))
-    assert [g.get("class") for g in page.of("g")].count("part o0") == 2
+    parts = [g["class"] for g in page.of("g") if "part" in g.get("class", "")]
+    assert parts == ["part o0", "part o1", "part o6", "part k0"]
     assert "1.83 ms before, 591 us after" in {svg["aria-label"] for svg in page.of("svg")}
 
     train = tuple(msgspec.structs.replace(w, mode="train") for w in entry.workloads)
     entry = msgspec.structs.replace(entry, workloads=train)
     (proposal,) = digest(msgspec.structs.replace(sample, entries=(entry,))).proposals
     assert profile_of(proposal) is None
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [":root {", ':root[data-theme="dark"] {'])
+def test_text_and_drawings_have_the_contrast_of_wcag_aa(theme):
+    style = asset("report.css")
+    block = style[style.index(theme) :]
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block[: block.index("}")]))
+
+    def contrast(one: str, other: str) -> float:
+        low, high = sorted((luminance(colors[one]), luminance(colors[other])))
+        return (high + 0.05) / (low + 0.05)
+
+    texts = ["ink", "muted", "accent", "good", "bad", "warn"]
+    syntax = [name for name in colors if name.startswith("t-")]
+    assert len(syntax) == 7
+    for name in texts + syntax:
+        for paper in ("paper", "sheet", *(("add", "del") if name in syntax else ())):
+            assert contrast(name, paper) >= 4.5, (name, paper)
+    for name in ("reference", "candidate", "good-soft"):
+        assert contrast(name, "paper") >= 3, name
+
+
+def test_each_change_has_a_bar_from_no_change():
+    shown = comparisons.regression()
+    page = Page(render(shown, "html"))
+    rows = [row for e in shown.entries if e.comparison for row in e.comparison.rows]
+    timed = [row for row in rows if row.slowdown is not None]
+    bars = [svg for svg in page.of("svg") if svg["class"] == "bar"]
+    assert len(bars) == len(timed) > 0
+    assert all(", A/A " in svg["aria-label"] for svg in bars)
+    axis = change_axis(timed)
+    assert axis.low < 1 < axis.high
+    slower = next(row for row in timed if row.verdict == "regression")
+    faster = next(row for row in timed if row.verdict == "improvement")
+    assert f'class="value slower" x="{axis.percent(1.0):g}"' in str(change_bar(slower, axis))
+    assert f'class="value faster" x="{axis.percent(faster.slowdown):g}"' in str(
+        change_bar(faster, axis)
+    )
