@@ -35,11 +35,10 @@ Recipe = Callable[[Trial, str, Plain], None]
 WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
 """Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
 or sets is full before."""
-BLOCKS = 1
-"""Place of the memory blocks of Python among the figures."""
-MOST_CALLS, MOST_S, STEADY_BLOCKS = 1024, 10.0, 0.5
-"""Calls, and seconds, until Python's own memory may end growing. Code that torch compiled takes a
-few blocks a call for the first three hundred calls, and none later."""
+MOST_LOOKS, MOST_S, STEADY = (8, 32, 8), 10.0, 0.5
+"""Looks at bytes, blocks of Python's own memory and items, and seconds, until they may end growing;
+and how much a call is no growth. Code that torch compiled takes a few blocks a call for the first
+three hundred calls, and none later. Compiling again takes some bytes once or twice."""
 
 
 def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: ARG001
@@ -428,10 +427,16 @@ def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
         make(count)
         found.append(in_use(trial))
         # What is kept once is no growth, and a cache that fills up ends growing.
-        trial.growth = [least_growth(one) / count for one in zip(*found[:3], strict=True)]
-        blocks = trial.growth[BLOCKS] = least_growth([one[BLOCKS] for one in found]) / count
-        is_most = count * len(found) > MOST_CALLS or time.monotonic() - started_s > MOST_S
-        if len(found) > 2 and (blocks < STEADY_BLOCKS or is_most):
+        sizes = zip(*found, strict=True)
+        trial.growth = [
+            least_growth(one[:most]) / count for one, most in zip(sizes, MOST_LOOKS, strict=True)
+        ]
+        is_over = time.monotonic() - started_s > MOST_S
+        grows = any(
+            one >= STEADY and len(found) < most
+            for one, most in zip(trial.growth, MOST_LOOKS, strict=True)
+        )
+        if len(found) > 2 and (is_over or not grows):
             return
 
 
@@ -441,8 +446,7 @@ def least_growth(sizes: Sequence[int]) -> float:
 
 
 def in_use(trial: Trial) -> list[int]:
-    """Return bytes of tensors, memory blocks of Python (`BLOCKS`), and items that the program
-    holds."""
+    """Return bytes of tensors, memory blocks of Python, and items that the program holds."""
     gc.collect()
     storages = {}
     for one in gc.get_objects():
