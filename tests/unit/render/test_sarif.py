@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import types
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -128,3 +129,94 @@ def test_sarif_rules_have_help_and_a_link_once_a_release_has_an_address(
     assert [driver["rules"][r["ruleIndex"]]["id"] for r in run["results"]] == [
         r["ruleId"] for r in run["results"]
     ]
+
+
+def closed(required: tuple[str, ...] = (), **properties: object) -> dict[str, object]:
+    """Return the schema of an object that has no other properties, as all of SARIF."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def array(items: object, least: int = 0) -> dict[str, object]:
+    return {"type": "array", "items": items, "minItems": least}
+
+
+TEXT = {"type": "string"}
+COUNT = {"type": "integer", "minimum": 0}
+POSITIVE = {"type": "integer", "minimum": 1}
+LEVEL = {"enum": ["none", "note", "warning", "error"]}
+MESSAGE = closed(("text",), text=TEXT)
+BAG = {"type": "object", "properties": {"tags": array(TEXT)}}
+ARTIFACT = closed(uri=TEXT, uriBaseId=TEXT, description=MESSAGE)
+REGION = closed(startLine=POSITIVE, endLine=POSITIVE, startColumn=POSITIVE, endColumn=POSITIVE)
+LOCATION = closed(
+    physicalLocation=closed(artifactLocation=ARTIFACT, region=REGION),
+    logicalLocations=array(closed(fullyQualifiedName=TEXT)),
+)
+REPLACEMENT = closed(("deletedRegion",), deletedRegion=REGION, insertedContent=closed(text=TEXT))
+FIX = closed(
+    ("artifactChanges",),
+    description=MESSAGE,
+    artifactChanges=array(
+        closed(
+            ("artifactLocation", "replacements"),
+            artifactLocation=ARTIFACT,
+            replacements=array(REPLACEMENT, least=1),
+        ),
+        least=1,
+    ),
+)
+RULE = closed(
+    ("id",),
+    id=TEXT,
+    name=TEXT,
+    shortDescription=MESSAGE,
+    fullDescription=MESSAGE,
+    help=MESSAGE,
+    helpUri=TEXT,
+    defaultConfiguration=closed(level=LEVEL),
+    properties=BAG,
+)
+RESULT = closed(
+    ("message",),
+    ruleId=TEXT,
+    ruleIndex=COUNT,
+    level=LEVEL,
+    message=MESSAGE,
+    locations=array(LOCATION),
+    partialFingerprints={"type": "object", "additionalProperties": TEXT},
+    fixes=array(FIX),
+    properties=BAG,
+)
+DRIVER = closed(("name",), name=TEXT, semanticVersion=TEXT, informationUri=TEXT, rules=array(RULE))
+RUN = closed(
+    ("tool",),
+    tool=closed(("driver",), driver=DRIVER),
+    originalUriBaseIds={"type": "object", "additionalProperties": ARTIFACT},
+    columnKind={"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+    results=array(RESULT),
+    invocations=array(closed(("executionSuccessful",), executionSuccessful={"type": "boolean"})),
+)
+SARIF = closed(
+    ("version", "runs"), **{"$schema": TEXT}, version={"enum": ["2.1.0"]}, runs=array(RUN)
+)
+"""Of the objects of SARIF 2.1.0 that a log of ours has, with the names and kinds that the standard
+gives them."""
+
+
+def test_sarif_has_only_properties_that_the_standard_knows(monkeypatch, sample):
+    urls = types.SimpleNamespace(get_all=lambda _: ["Documentation, https://a/docs"])
+    monkeypatch.setattr("cudal1_ci.render.sarif.metadata.metadata", lambda _: urls)
+    jsonschema.Draft7Validator.check_schema(SARIF)
+    validator = jsonschema.Draft7Validator(SARIF)
+    log = json.loads(render_sarif(sample, skipped=True))
+    assert [error.message for error in validator.iter_errors(log)] == []
+    (run,) = log["runs"]
+    assert run["results"]
+    run["results"][0]["fixes"][0]["artifactChanges"][0]["replacements"] = []
+    run["tool"]["driver"]["rule"] = []
+    assert len(list(validator.iter_errors(log))) == 2
