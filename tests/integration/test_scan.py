@@ -205,7 +205,8 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout, c
     root = checkout(files)
     started_s = time.monotonic()
     ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="10s", **ONE_LAUNCH)
-    assert ran.code == 0, ran.stderr
+    assert ran.code == 2, "a declared workload cannot be called"
+    assert "`pkg/needs_file.py:Target` cannot be called with it" in ran.stderr
     assert clock == "told" or time.monotonic() - started_s < 150
     report = ran.json
     by_path = {entry["target"]["path"]: entry for entry in report["entries"]}

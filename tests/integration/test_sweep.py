@@ -66,4 +66,4 @@ def test_a_sweep_goes_on_after_a_kill_and_one_after_that_measures_nothing(checko
 def test_a_sweep_of_what_is_no_folder_says_so(tmp_path):
     ran = run("sweep", tmp_path / "nowhere")
     assert ran.code == 2
-    assert "expected a directory" in ran.stderr
+    assert "no such file or folder" in ran.stderr

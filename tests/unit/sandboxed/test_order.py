@@ -167,5 +167,5 @@ def test_with_weights_drawn_anew_the_place_of_a_call_still_counts(monkeypatch, r
     judge = Judge(1, SimpleNamespace(kind="cuda"), SimpleNamespace())
     judge.weights, judge.drawn, judge.limits = "seed", {"w": SimpleNamespace()}, None
     with pytest.raises(Rejected) as refused:
-        judge.examine_one(SimpleNamespace(name="w", train=False), {}, profiles=False)
+        judge.examine_one(SimpleNamespace(name="w", train=False), {}, None, profiles=False)
     assert refused.value.finding.rule == told
