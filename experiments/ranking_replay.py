@@ -277,7 +277,7 @@ def by_table(ranking: Ranking, budget_s: float) -> dict[str, float]:
     seen = {file: seen for file, (seen, _) in found.items()}
 
     def understand(search: searching.TargetSearch) -> None:
-        """What was recorded of the module."""
+        """Give the search what was recorded of the module."""
         of = seen[search.target.path]
         if of["class"] is not None:
             search.understanding = Understanding(
@@ -296,7 +296,7 @@ def by_table(ranking: Ranking, budget_s: float) -> dict[str, float]:
     own_forecast = searching.TargetSearch.forecast
 
     def forecast(search: searching.TargetSearch, candidate: Candidate) -> Forecast:
-        """The same, by the table for this target."""
+        """Forecast by the table for this target."""
         if isinstance(ranking, Apart):
             ranking.current = search.target.path
         return own_forecast(search, candidate)
