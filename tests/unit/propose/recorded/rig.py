@@ -42,13 +42,18 @@ def problem_and_recording(tmp_path: Path, text: str, mode: str = "infer") -> tup
 
 
 def proposed(
-    tmp_path: Path, text: str, rules: Sequence[RecordedRule] = RULES, mode: str = "infer"
+    tmp_path: Path,
+    text: str,
+    rules: Sequence[RecordedRule] = RULES,
+    mode: str = "infer",
+    kind: str = "cpu",
 ) -> dict[str, str]:
     """Return new texts by the name of the only rule that made them."""
     problem, recording = problem_and_recording(tmp_path, text, mode)
     found: dict[str, str] = {}
     for rule in rules:
-        for one in RecordedRewrites(rules=(rule,)).propose_recorded(problem, recording, (), 9):
+        strategy = RecordedRewrites(rules=(rule,), kind=kind)
+        for one in strategy.propose_recorded(problem, recording, (), 9):
             assert isinstance(one.program, TextProgram)
             found[rule.name] = one.program.source
     return found

@@ -48,7 +48,7 @@ def assert_close(tmp_path, text, new):
 )
 def test_a_rewrite_gives_the_same_on_a_gpu(tmp_path, name, rule):
     text = (MODULES / f"{name}.py").read_text()
-    found = proposed(tmp_path, text)
+    found = proposed(tmp_path, text, kind="cuda")
     assert rule in found, sorted(found)
     for new in found.values():
         assert_close(tmp_path, text, new)
