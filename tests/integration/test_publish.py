@@ -81,7 +81,12 @@ def test_a_regression_gets_a_comment_a_check_and_an_annotation(github, workflow)
     marker = marker_of(body)
     assert marker is not None
     assert (marker.run, marker.attempt, marker.sha, marker.verdict) == (100, 1, HEAD, "regression")
-    about = About(run_url="https://github.com/o/r/actions/runs/100", head_sha=HEAD, base_sha=BASE)
+    about = About(
+        repository_url="https://github.com/o/r",
+        run_url="https://github.com/o/r/actions/runs/100",
+        head_sha=HEAD,
+        base_sha=BASE,
+    )
     assert body.partition("\n")[2] == comment(REGRESSION, about)
     assert workflow.summary == summary(REGRESSION, about) + "\n"
     check = the_check(github)
