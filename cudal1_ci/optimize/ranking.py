@@ -70,13 +70,13 @@ class Cell(msgspec.Struct, frozen=True, array_like=True):
     number: int
     gains: int
     logs: float
-    """The sum of the logs of the speedups of those that gained,"""
+    """Sum of the logarithms of the speedups that gained."""
     squares: float
-    """and of their squares."""
+    """Sum of their squares."""
     timed: int
-    """Of the number, those of which it is known how long they took,"""
+    """How many have a known duration."""
     seconds: float
-    """together."""
+    """Sum of these durations."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,19 @@ class Strategy(Protocol):
         ...
 
 
+class NeedsRecording:
+    """Propose nothing without a recording of the call."""
+
+    def propose(
+        self,
+        problem: Problem,  # noqa: ARG002
+        evaluations: Sequence[Evaluation],  # noqa: ARG002
+        n: int,  # noqa: ARG002
+    ) -> list[Candidate]:
+        """Return nothing."""
+        return []
+
+
 @dataclass(frozen=True)
 class Noticed:
     """What rules saw in a recorded call besides what they propose."""

@@ -76,7 +76,7 @@ def draw(
 
 def spark(series: Series, num_places: int) -> Markup:
     """Draw the steps alone, small, on the same places as `draw`. Where the machine changed, the
-    line goes on as it was: of code that did not change it is flat.
+    line stays level, so unchanged code is flat.
     """
     places = [series.points[level.start].place for level in series.levels]
     steps = {step.place: step.ratio for step in series.steps}

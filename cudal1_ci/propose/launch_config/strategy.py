@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from cudal1_ci.propose import NeedsRecording
 from cudal1_ci.propose.apply import PREFIX
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.launch_config import FAMILY, NAME, Launches, numbers_in
@@ -25,7 +26,7 @@ from cudal1_ci.stats import speedups
 CUDA_LAUNCH = re.compile(r"(\w+)\s*(?:<[\w\s,:]+>)?\s*<<<")
 
 
-class RecordedLaunches:
+class RecordedLaunches(NeedsRecording):
     """Move the numbers of recorded launches, those of the most expensive kernel first."""
 
     name = "launches"
@@ -34,15 +35,6 @@ class RecordedLaunches:
         """Leave a target as it is where it takes less than `min_share` (0..1) of traced time."""
         self.min_share = min_share
         self.is_on = not {NAME, FAMILY} & {*(config or PlaybookConfig()).skip}
-
-    def propose(
-        self,
-        problem: Problem,  # noqa: ARG002
-        evaluations: Sequence[Evaluation],  # noqa: ARG002
-        n: int,  # noqa: ARG002
-    ) -> list[Candidate]:
-        """Return nothing: without a recording no launch is known."""
-        return []
 
     def propose_recorded(
         self,

@@ -229,7 +229,8 @@ def may_move(
     if names_in(value) & stored or not operations:
         return False
     later = function.call.graph.operations[operations[0].index :]
-    if any(map(is_write, later)) or has_hidden_writes(function.call, operations[0]):
+    # The last operation stands for a call of a library function; those within have no place.
+    if any(map(is_write, later)) or has_hidden_writes(function.call, operations[-1]):
         return False
     return function.is_pure(value) or (is_for_training and is_known_module(function, value))
 

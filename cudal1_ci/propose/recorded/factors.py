@@ -104,10 +104,8 @@ def find_ones(call: Call) -> Iterator[Change]:
             x, name = (source.operands(inner) or [None])[0] if is_one else None, "expm1"
         else:
             continue
-        if x is None or not is_within(source, place, x):
-            continue
         file = source.file(place.file)
-        if file is not None:
+        if x is not None and file is not None and file.is_within(x, place.node):
             code = f"{bracketed(file.code(x))}.{name}()"
             yield Change(place.file, {place.node: code}, shown(operation, source))
 
@@ -118,12 +116,6 @@ def other_than_one(source: Source, operation: Operation) -> cst.BaseExpression |
     if operation.recorded.kwargs or operation.literal(1) != 1 or len(nodes) != 2:
         return None
     return nodes[0] if isinstance(nodes[1], cst.Integer | cst.Float) else None
-
-
-def is_within(source: Source, place: Place, node: cst.BaseExpression) -> bool:
-    """Return whether a node is part of the expression of a place."""
-    file = source.file(place.file)
-    return file is not None and any(one is place.node for one in file.above(node))
 
 
 def find_scales(call: Call) -> Iterator[Change]:

@@ -128,7 +128,7 @@ def reduced(call: Call, operation: Operation, found: Picked) -> dict[cst.CSTNode
     swap = whole_tensors(call, file, found)
     if swap is None:
         return None
-    inside = {one: code for one, code in swap.items() if is_within(file, one, node)}
+    inside = {one: code for one, code in swap.items() if file.is_within(one, node)}
     outside = {one: code for one, code in swap.items() if one not in inside}
     if operation.name in LOSSES:
         if any(one.keyword is not None and one.keyword.value == "reduction" for one in node.args):
@@ -148,10 +148,6 @@ def reduced(call: Call, operation: Operation, found: Picked) -> dict[cst.CSTNode
 
 
 COMMA = cst.MaybeSentinel.DEFAULT
-
-
-def is_within(file: File, node: cst.CSTNode, around: cst.CSTNode) -> bool:
-    return any(one is around for one in file.above(node))
 
 
 def swapped(file: File, node: cst.CSTNode, new: dict[cst.CSTNode, str]) -> str:
@@ -237,7 +233,7 @@ def find_labelled(call: Call) -> Iterator[Change]:
         ):
             continue
         swap = whole_tensors(call, file, found) if is_all_read(call, operation, found) else None
-        if swap is None or not all(is_within(file, node, place.node) for node in swap):
+        if swap is None or not all(file.is_within(node, place.node) for node in swap):
             continue
         rank = len(mask.shape)
         for node, text in swap.items():

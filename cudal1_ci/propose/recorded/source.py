@@ -96,6 +96,10 @@ class File:
             yield parent
             node = parent
 
+    def is_within(self, node: cst.CSTNode, around: cst.CSTNode) -> bool:
+        """Return whether a node is part of another one."""
+        return any(one is around for one in self.above(node))
+
     def code(self, node: cst.CSTNode) -> str:
         return self.module.code_for_node(node)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from cudal1_ci.propose import Noticed
+from cudal1_ci.propose import NeedsRecording, Noticed
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded import (
@@ -77,7 +77,7 @@ RULES: tuple[RecordedRule, ...] = (
 )
 
 
-class RecordedRewrites:
+class RecordedRewrites(NeedsRecording):
     """Propose rewrites of what the reference did in one call."""
 
     name = "recorded"
@@ -98,15 +98,6 @@ class RecordedRewrites:
         left_out = {*config.skip}
         self.rules = [one for one in rules if not {one.name, one.family} & left_out]
         self.newest: tuple[Problem, Recording, Look] | None = None
-
-    def propose(
-        self,
-        problem: Problem,  # noqa: ARG002
-        evaluations: Sequence[Evaluation],  # noqa: ARG002
-        n: int,  # noqa: ARG002
-    ) -> list[Candidate]:
-        """Return nothing: without a recording nothing is known."""
-        return []
 
     def propose_recorded(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from cudal1_ci.propose import NeedsRecording
 from cudal1_ci.propose.apply import described
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded.graph import graph_of
@@ -32,7 +33,7 @@ RULE = RecordedRule(
 )
 
 
-class CompiledRegions:
+class CompiledRegions(NeedsRecording):
     """Propose compiled regions of the reference, and of the fastest rewritten program."""
 
     name = "regions"
@@ -40,15 +41,6 @@ class CompiledRegions:
     def __init__(self, config: PlaybookConfig | None = None, *, kind: str = "cpu"):
         config = config or PlaybookConfig()
         self.is_on = compiles(config, kind) and not {RULE.name, RULE.family} & {*config.skip}
-
-    def propose(
-        self,
-        problem: Problem,  # noqa: ARG002
-        evaluations: Sequence[Evaluation],  # noqa: ARG002
-        n: int,  # noqa: ARG002
-    ) -> list[Candidate]:
-        """Return nothing: without a recording nothing is known."""
-        return []
 
     def propose_recorded(
         self,

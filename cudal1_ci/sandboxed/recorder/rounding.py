@@ -5,7 +5,7 @@ Sums and products of matrices round in between, so the floats that they read mov
 short dtypes, whose sums are made in float32). Whole numbers stay: counts, masks, indices and what
 is exact are not rounded. Running sums are made in blocks, of one size for a row by itself and of
 another for several, so what a block takes over from the one before is rounded too. The outputs of a
-few such calls spread as far as rounding alone may move them.
+few such calls show how much rounding alone may move them.
 Not covered: what a program computes outside of torch's operations (its own kernels).
 
 Source: Parker, "Monte Carlo Arithmetic", 1997; Fevotte and Lathuiliere, "Verrou", 2016 (random

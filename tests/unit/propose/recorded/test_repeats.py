@@ -84,7 +84,7 @@ UNREAD = {
         "if self.training:\n            side = self.aux(x)\n            return x, side"
     ),
     "side = self.aux_norm(x)\nif self.training:\n    return x, side\nreturn x * 2": (
-        "side = self.aux_norm(x) if self.training else None\n"
+        "if self.training:\n            side = self.aux_norm(x)\n"
     ),
     "side = self.aux(x)\nx = x * 2\nif full:\n    return x, side\nreturn x": (
         "side = self.aux(x) if full else None"
