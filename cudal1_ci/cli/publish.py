@@ -13,26 +13,22 @@ import msgspec
 from cudal1_ci.cli.github import client_of, notice, post, tell
 from cudal1_ci.cli.publish_sweep import publish_sweep
 from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError, ReportError
-from cudal1_ci.github.acknowledgements import covered
 from cudal1_ci.github.answer import Refusal
-from cudal1_ci.github.base_settings import (
-    BaseSettings,
-    settings_of_projects,
-    with_agreements_of,
-)
+from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.event import Occasion, occasion
 from cudal1_ci.github.plan import Known, Options, Project, Texts, plan, plan_checks, plan_start
 from cudal1_ci.github.projects import Expected, Found, Part, projects_of
 from cudal1_ci.github.publication import (
     Publication,
     kept,
+    parts_of,
     refuse_another_commit,
     unread,
     write_summary,
 )
 from cudal1_ci.github.sanitize import ordinary_path
 from cudal1_ci.render.reading import read_report
-from cudal1_ci.stats.gate import Finding, GateConfig, Policy
+from cudal1_ci.stats.gate import GateConfig, Policy
 
 if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
@@ -185,15 +181,12 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         known = _read_state(client, run, options, names)
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
-        parts = _parts(found, expected, run, {}, options)
+        parts = parts_of(found, expected, run, options.policy)
         _summarize(_publication(parts, run, flags).texts(), environ)
         raise
     bases = _base_settings(client, run, known, [one.document.folder for one in found])
     agreements = kept(known, run)
-    parts = tuple(
-        msgspec.structs.replace(part, document=part.document and covered(part.document, agreements))
-        for part in _parts(found, expected, run, bases, options)
-    )
+    parts = parts_of(found, expected, run, options.policy, bases, agreements)
     said = _publication(parts, run, flags)
     texts = said.texts(agreements)
     _summarize(texts, environ)
@@ -217,30 +210,6 @@ def folder_named(folder: str) -> str:
     raise ConfigError(
         f"--project: expected a folder below the top, such as packages/a, got {folder!r}"
     )
-
-
-def _parts(
-    found: Sequence[Found],
-    expected: Expected,
-    run: Occasion,
-    bases: Mapping[str, BaseSettings],
-    options: Options,
-) -> tuple[Part, ...]:
-    """Return the projects, judged by the base alone."""
-
-    def policy_of(folder: str) -> Policy:
-        return bases[folder].policy(options.policy) if folder in bases else options.policy
-
-    strange = Finding(state="unverified", name=run.head_repository or "")
-    parts = []
-    for part in projects_of(found, expected, policy_of):
-        document, missing = part.document, part.missing
-        if document is not None and part.folder in bases:
-            document = with_agreements_of(document, bases[part.folder])
-        if document is not None and run.is_of_a_fork:
-            missing = (*missing, strange)
-        parts.append(msgspec.structs.replace(part, document=document, missing=missing))
-    return tuple(parts)
 
 
 def _base_settings(

@@ -17,13 +17,11 @@ from cudal1_ci.errors import ForgeError, ReportError
 from cudal1_ci.github.acknowledgements import (
     Agreed,
     agreements_of,
-    covered,
     is_open_regression,
     missing_state,
     name_of,
     with_agreement,
 )
-from cudal1_ci.github.base_settings import with_agreements_of
 from cudal1_ci.github.branches import Proposed
 from cudal1_ci.github.command import Command
 from cudal1_ci.github.comment_event import Asked
@@ -32,7 +30,7 @@ from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import SUPERSEDED, Comment, Marker, current, key_of, marker_of
 from cudal1_ci.github.plan import Errand, Known, Options, Post, Pull, plan
 from cudal1_ci.github.projects import Found, projects_of, whole
-from cudal1_ci.github.publication import Publication, refuse_another_commit
+from cudal1_ci.github.publication import Publication, parts_of, refuse_another_commit
 from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.records import Entry, Record, Report
 from cudal1_ci.render.digest import digest
@@ -201,12 +199,9 @@ def _acknowledge(
     found: tuple[Found, ...],
 ) -> Decision:
     """Post the comment and the check again, with one more thing that is agreed to."""
-    parts = [
-        msgspec.structs.replace(part, document=with_agreements_of(part.document, settings))
-        if part.document is not None and (settings := facts.bases.get(part.folder))
-        else part
-        for part in projects_of(found, rules.expected, lambda folder: _policy(facts, rules, folder))
-    ]
+    parts = parts_of(
+        found, rules.expected, run, rules.policy, facts.bases, agreements_of(seen.body)
+    )
     document = whole(parts)
     assert document is not None and facts.head is not None
     entry = _find_open(command, document)
@@ -225,11 +220,8 @@ def _acknowledge(
         state=state,
     )
     agreements = with_agreement(agreements_of(seen.body), new)
-    parts = [
-        msgspec.structs.replace(part, document=part.document and covered(part.document, agreements))
-        for part in parts
-    ]
-    of_run = Publication(occasion=run, parts=tuple(parts), commands=True)
+    parts = parts_of(found, rules.expected, run, rules.policy, facts.bases, agreements)
+    of_run = Publication(occasion=run, parts=parts, commands=True)
     pull = Pull(number=asked.number, head_sha=facts.head.sha, comments=facts.comments)
     made = plan(
         of_run.document,
@@ -245,11 +237,6 @@ def _acknowledge(
     comments = [errand for errand in made.errands if errand.what == "comment"]
     others = [errand for errand in made.errands if errand.what != "comment"]
     return Decision(reaction="rocket", errands=(*comments, *others))
-
-
-def _policy(facts: Facts, rules: Rules, folder: str) -> Policy:
-    settings = facts.bases.get(folder)
-    return settings.policy(rules.policy) if settings else rules.policy
 
 
 def _find_open(command: Command, document: Report) -> Entry | Decision:

@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from cudal1_ci.errors import ForgeError
-from cudal1_ci.github.acknowledgements import Agreed, agreements_of
+from cudal1_ci.github.acknowledgements import Agreed, agreements_of, covered
 from cudal1_ci.github.answer import Made, Refusal
+from cudal1_ci.github.base_settings import BaseSettings, with_agreements_of
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import current, key_of
 from cudal1_ci.github.plan import Errand, Known, Plan, Post, Project, Pull, Texts
-from cudal1_ci.github.projects import Part, whole
+from cudal1_ci.github.projects import Expected, Found, Part, projects_of, whole
 from cudal1_ci.records import Record, Report
 from cudal1_ci.render.comment import About, comment, summary
 from cudal1_ci.render.comment_template import Check
-from cudal1_ci.stats.gate import judged
+from cudal1_ci.stats.gate import Finding, Policy, judged
 
 MAX_SUMMARY_BYTES = 2**20
 """GitHub drops a larger summary of a step."""
@@ -120,6 +123,43 @@ class Publication(Record, frozen=True, kw_only=True):
             commands=self.commands,
             has_check=self.has_check,
         )
+
+
+def parts_of(
+    found: Sequence[Found],
+    expected: Expected,
+    run: Occasion,
+    given: Policy,
+    bases: Mapping[str, BaseSettings] = {},
+    agreements: Sequence[Agreed] = (),
+) -> tuple[Part, ...]:
+    """Return the projects with the policy and the agreements that hold for them.
+
+    Args:
+        given: The policy of the workflow, where the base is silent.
+        bases: What the base says, by folder; without it a report's own agreements are kept.
+        agreements: Those of the pull request.
+
+    Raises:
+        ReportError: Reports of one project do not fit together.
+        ForgeError: A report is of a project that was not declared.
+    """
+
+    def policy_of(folder: str) -> Policy:
+        return bases[folder].policy(given) if folder in bases else given
+
+    parts = []
+    for part in projects_of(found, expected, policy_of):
+        document, missing = part.document, part.missing
+        if document is not None:
+            if part.folder in bases:
+                document = with_agreements_of(document, bases[part.folder])
+            document = covered(document, agreements)
+            if run.is_of_a_fork:
+                strange = Finding(state="unverified", name=run.head_repository or "")
+                missing = (*missing, strange)
+        parts.append(msgspec.structs.replace(part, document=document, missing=missing))
+    return tuple(parts)
 
 
 def write_summary(path: Path, text: str, shorter: str) -> None:
