@@ -252,6 +252,13 @@ class GitHub:
         made = self._review_comment(int(number), comment)
         return 201, full.review_comment(self.url, REPOSITORY, made)
 
+    def reply_in_review(self, given: dict[str, Any], number: str, thread: str) -> Answer:
+        _expect(given, {"body"})
+        root = self.review_comments[int(thread)]
+        place = {name: root[name] for name in ("path", "line", "side") if name in root}
+        comment = self._review_comment(int(number), {**place, "body": _body(given)})
+        return 201, full.review_comment(self.url, REPOSITORY, comment)
+
     def get_repository(self, query: dict[str, str]) -> Answer:
         said = full.repository(self.url, REPOSITORY)
         return 200, {**said, "default_branch": self.default_branch}
@@ -341,7 +348,10 @@ class GitHub:
 
     def add_reaction(self, given: dict[str, Any], number: str) -> Answer:
         _expect(given, {"content"})
-        if given["content"] not in REACTIONS or int(number) not in self.comments:
+        if given["content"] not in REACTIONS or int(number) not in {
+            *self.comments,
+            *self.review_comments,
+        }:
             raise Refused(422, "Validation Failed")
         self.reactions.setdefault(int(number), []).append(given["content"])
         kept = {"id": self._next_id(), "content": given["content"]}
@@ -480,6 +490,8 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", r"R/commits/(\w+)/check-suites", GitHub.list_suites),
     ("POST", r"R/issues/(\d+)/labels", GitHub.add_labels),
     ("POST", r"R/issues/comments/(\d+)/reactions", GitHub.add_reaction),
+    ("POST", r"R/pulls/comments/(\d+)/reactions", GitHub.add_reaction),
+    ("POST", r"R/pulls/(\d+)/comments/(\d+)/replies", GitHub.reply_in_review),
     ("POST", r"R/actions/workflows/([\w.-]+)/dispatches", GitHub.dispatch),
     ("GET", r"R/git/commits/(\w+)", GitHub.get_commit),
     ("GET", r"R/git/trees/(\w+)", GitHub.get_tree),

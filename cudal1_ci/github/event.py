@@ -36,6 +36,8 @@ class Occasion(Record, frozen=True, kw_only=True):
     """Of the pull request, where the event says it."""
     head_repository: str | None = None
     head_branch: str | None = None
+    is_after_a_pull_request: bool = False
+    """Whether a workflow of a pull request has measured, and another one posts."""
     base_sha: str | None = None
     """What it is to be merged into, where the event says it."""
     queued_number: int | None = None
@@ -54,8 +56,8 @@ class Occasion(Record, frozen=True, kw_only=True):
 
     @property
     def is_of_a_fork(self) -> bool:
-        """Return whether a job of another repository has measured."""
-        return self.event == "workflow_run" and self.head_repository not in (None, self.repository)
+        """Return whether a job of another repository has measured, or of one that is gone."""
+        return self.is_after_a_pull_request and self.head_repository != self.repository
 
     @property
     def run_url(self) -> str:
@@ -77,6 +79,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
     branch: str | None = None
     base: str | None = None
     queued: int | None = None
+    is_after = False
     if event.pull_request is not None:
         base = event.pull_request.base.sha
         number, head = event.pull_request.number, event.pull_request.head.repo
@@ -86,6 +89,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         sha, run_id, attempt = measured.head_sha, measured.id, measured.run_attempt
         if measured.event in PULL_REQUEST:
             head, branch = measured.head_repository, measured.head_branch
+            is_after = True
     elif event.merge_group is not None:
         sha, base = event.merge_group.head_sha, event.merge_group.base_sha
         queue = _QUEUE.fullmatch(event.merge_group.head_ref)
@@ -101,6 +105,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         number=number,
         head_repository=head.full_name if head else None,
         head_branch=branch if head else None,
+        is_after_a_pull_request=is_after,
         base_sha=base if base and _SHA.fullmatch(base) else None,
         queued_number=queued,
         workflow=environ.get("GITHUB_WORKFLOW") or "cudal1-ci",

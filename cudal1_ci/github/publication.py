@@ -107,7 +107,7 @@ class Publication(Record, frozen=True, kw_only=True):
         return About(
             repository_url=f"{run.server_url}/{run.repository}",
             run_url=run.run_url,
-            artifact_url=self.artifact_url,
+            artifact_url=self.artifact_url or f"{run.run_url}#artifacts",
             head_sha=run.head_sha,
             base_sha=base_sha if base_sha and _SHA.fullmatch(base_sha) else None,
             policy=parts[0].policy,
