@@ -65,6 +65,8 @@ class GitHub:
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    runs: dict[int, str] = field(default_factory=dict)
+    """Status of runs of workflows."""
     contents: dict[tuple[str, str], str] = field(default_factory=dict)
     """Texts of files, by commit and path."""
     requests: list[Request] = field(default_factory=list)
@@ -196,6 +198,11 @@ class GitHub:
         if text is None:
             raise Refused(404, "Not Found")
         return 200, full.contents(self.url, REPOSITORY, unquote(path), text)
+
+    def get_run(self, query: dict[str, str], number: str) -> Answer:
+        if int(number) not in self.runs:
+            raise Refused(404, "Not Found")
+        return 200, {"id": int(number), "status": self.runs[int(number)]}
 
     def create_comment(self, given: dict[str, Any], number: str) -> Answer:
         if int(number) not in self.issues:
@@ -475,6 +482,7 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", r"R/pulls/(\d+)/comments", GitHub.list_review_comments),
     ("GET", r"R/commits/(\w+)/check-runs", GitHub.list_checks),
     ("GET", r"R/contents/(.+)", GitHub.get_contents),
+    ("GET", r"R/actions/runs/(\d+)", GitHub.get_run),
     ("POST", r"R/issues/(\d+)/comments", GitHub.create_comment),
     ("PATCH", r"R/issues/comments/(\d+)", GitHub.edit_comment),
     ("POST", "R/check-runs", GitHub.create_check),

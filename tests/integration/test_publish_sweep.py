@@ -342,6 +342,31 @@ def test_a_line_of_a_comment_dismisses_where_its_author_may_write(
     assert IDS["other"] in boxes(github)
 
 
+def test_a_check_that_a_dead_runner_has_left_is_ended_at_night(unread):
+    """Its run is over or gone; what still runs, and what others made, is left alone."""
+    fake = unread.github
+    fake.add_pull(7, NEXT)
+    fake.runs = {50: "completed", 51: "in_progress"}
+    for number, name, external in (
+        (900, "cudal1-ci", "cudal1%2Dci/50/1"),
+        (901, "cudal1-ci (b c)", "cudal1%2Dci/49/2"),
+        (902, "cudal1-ci", "cudal1%2Dci/51/1"),
+        (903, "build", "cudal1%2Dci/50/1"),
+        (904, "cudal1-ci", "of another tool"),
+    ):
+        fake.checks[number] = {
+            "id": number, "name": name, "head_sha": NEXT, "notes": [],
+            "status": "in_progress", "external_id": external,
+        }
+    fake.contents["b" * 40, "pyproject.toml"] = '[tool.cudal1-ci]\nfail-on = "regression"\n'
+    unread.posts(ONE)
+    assert {n: c.get("conclusion") for n, c in fake.checks.items()} == {
+        900: "failure", 901: "failure",
+        **dict.fromkeys((902, 903, 904)),
+    }
+    assert "where a runner dies" in fake.checks[900]["output"]["title"]
+
+
 # --- draft pull requests -----------------------------------------------------------------------
 
 
