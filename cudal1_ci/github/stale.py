@@ -49,7 +49,7 @@ def stale_checks(client: Client, policy_at: Callable[[str], Policy]) -> Iterator
 def has_ended(client: Client, run: int) -> bool:
     """Return whether a run has ended, or is gone."""
     try:
-        return client.read(f"actions/runs/{run}").get("status") == "completed"
+        return bool(client.read(f"actions/runs/{run}").get("status") == "completed")
     except Refusal as refusal:
         if refusal.status == 404:
             return True
