@@ -44,6 +44,7 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, refuse_unmatched, survey
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import folder_in_repository, head_sha, repository_name
+from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.ranking import ranking_of
 from cudal1_ci.optimize.strategies import default_strategies
@@ -178,7 +179,13 @@ def context_of(
         if backend is not None and any(planned.problem is not None for planned in plan.targets):
             pool = stack.enter_context(Pool(backend, notice=progress.notice, is_of_one_kind=True))
         session: Judge = pool.first if pool else stack.enter_context(alone(plan, settings))
-        yield searching(archive, session, settings, progress, pool=pool, may_reuse=may_reuse)
+        acceptor = Acceptor(plan.root, settings.discover, archive)
+        yield searching(
+            *(archive, session, settings, progress),
+            pool=pool,
+            may_reuse=may_reuse,
+            acceptor=acceptor,
+        )
 
 
 @contextlib.contextmanager
