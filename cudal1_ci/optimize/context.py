@@ -40,6 +40,9 @@ class ReviewConfig(Record, frozen=True, kw_only=True):
     they save less. Those of a whole module are, which may save time of what it calls."""
     budget_s: float | None = None
     """Wall-clock seconds for the whole run; None is until done."""
+    accept_s: float = 120.0
+    """Seconds for a repository's own tests and examples, on its tree and on the patched one, for
+    each candidate that would be proposed; 0 runs none of them."""
 
 
 @dataclass

@@ -424,7 +424,9 @@ class TargetSearch:
                 return
             examined = self.examined(winner) if winner.contract is None else winner
             if self.context.acceptor is not None and not examined.is_refused:
-                examined = self.context.acceptor.accepted(examined)
+                examined = self.context.acceptor.accepted(
+                    examined, self.context.left_s(), self.target.qualname
+                )
             if examined is winner:
                 return
             self.evaluations[place] = examined

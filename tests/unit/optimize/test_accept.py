@@ -58,7 +58,7 @@ def archive(tmp_path: Path) -> Iterator[Archive]:
 
 def accepted(root: Path, archive: Archive, after: str) -> Acceptance:
     acceptor = Acceptor(root, DiscoveryConfig(), archive)
-    found = acceptor.accepted(patched(root, after)).acceptance
+    found = acceptor.accepted(patched(root, after), 600.0).acceptance
     assert found is not None
     return found
 
@@ -89,7 +89,7 @@ def test_a_hook_in_a_test_is_found_though_tests_hold_no_targets(
     (tmp_path / "tests" / "test_model.py").write_text(HOOK, encoding="utf-8")
     config = DiscoveryConfig(include=("pkg/model.py",))
     acceptor = Acceptor(tmp_path, config, archive)
-    found = acceptor.accepted(patched(tmp_path, MODEL.replace(OLD, FUSED))).acceptance
+    found = acceptor.accepted(patched(tmp_path, MODEL.replace(OLD, FUSED)), 600.0).acceptance
     assert found is not None
     assert [one.path for one in found.broken] == ["tests/test_model.py"]
 
@@ -106,7 +106,7 @@ def test_what_was_found_is_kept_for_the_same_tree(tmp_path: Path, archive: Archi
 def test_a_text_has_no_repository(tmp_path: Path, archive: Archive) -> None:
     program = TextProgram(source="class ModelNew: ...", entry="ModelNew")
     given = an_evaluation(Candidate(problem_id="p", program=program, proposer="x"))
-    assert Acceptor(tmp_path, DiscoveryConfig(), archive).accepted(given) is given
+    assert Acceptor(tmp_path, DiscoveryConfig(), archive).accepted(given, 600.0) is given
 
 
 class Refusing:
@@ -119,7 +119,7 @@ class Refusing:
     def searched(self, evaluation: Evaluation) -> Evaluation:
         return self.of(evaluation, self.refused_by_search)
 
-    def accepted(self, evaluation: Evaluation) -> Evaluation:
+    def accepted(self, evaluation: Evaluation, left_s: float, qualname: str) -> Evaluation:
         if evaluation.acceptance is not None:
             return evaluation
         self.asked.append(evaluation.candidate.program.source)
