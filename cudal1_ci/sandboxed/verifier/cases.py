@@ -85,6 +85,14 @@ def verdict_of(rejected: Rejected) -> Verdict:
     )
 
 
+class OtherState(Rejected):
+    """Carries which part of the reference's state a candidate with another state shares."""
+
+    def __init__(self, message: str, shared: tuple[str, ...]):
+        super().__init__("runtime_error", "state.keys", message)
+        self.shared = shared
+
+
 @dataclass
 class Answer:
     """Results of one program's calls on the trial sets."""
@@ -139,6 +147,9 @@ class Case:
     source: Source
     given: tuple[float, float] | None
     seed: int
+    keys: tuple[str, ...] | None = None
+    """The part of the state that the reference shares with the candidate, where they differ; the
+    rest is as both constructors make it under one seed. None for all of it."""
     state_slots: list[StateSlot] = field(default_factory=list)
     state: list[torch.Tensor] = field(default_factory=list)
     trials: list[tuple[str, InputSet]] = field(default_factory=list)
@@ -238,6 +249,7 @@ class Case:
                 train=self.train,
                 dtype=dtype,
                 device=self.accelerator.kind,
+                keys=self.keys,
             )
             runner.facts = runner.ask(request, limits.load_s)
             if self.inexact is None:
@@ -472,9 +484,8 @@ def compare_state(expected: Sequence[StateSlot], got: Sequence[StateSlot]) -> No
         for word, keys in (("missing", missing), ("unexpected", extra), ("changed", changed))
         if keys
     ]
-    raise Rejected(
-        "runtime_error",
-        "state.keys",
+    raise OtherState(
         f"the state_dict differs from the reference's ({'; '.join(parts)}); "
         "keep the keys, or register new buffers with persistent=False",
+        tuple(key for key in want if want[key] == have.get(key)),
     )

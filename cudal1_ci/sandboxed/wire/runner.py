@@ -335,6 +335,8 @@ class Load(Asks[Loaded]):
     train: bool
     dtype: Wider | None
     device: str
+    keys: tuple[Text, ...] | None = None
+    """The part of its state that another program shares; None for all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
