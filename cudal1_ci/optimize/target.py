@@ -621,6 +621,7 @@ class TargetSearch:
         context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
         if not speedups.promising(self.evaluations, workloads):
             self.examine_winners()
+            context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
             return
         for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
             if number >= NUM_CONFIRMED:
@@ -631,6 +632,7 @@ class TargetSearch:
                 break
             self.confirm(index)
         self.examine_winners()
+        context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
         context.pace.unconfirmed.pop(self.target, None)
         context.pace.confirming_s.append(time.monotonic() - began_s)
 

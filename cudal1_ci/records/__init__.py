@@ -35,6 +35,15 @@ from cudal1_ci.records.evaluation import (
     Status,
     Verdict,
 )
+from cudal1_ci.records.impact import (
+    Baseline,
+    CallCost,
+    Impact,
+    InRoot,
+    LeftOut,
+    TimelineEvent,
+    Together,
+)
 from cudal1_ci.records.program import (
     OverlayFile,
     Problem,
@@ -47,7 +56,6 @@ from cudal1_ci.records.record import Record, content_hash
 from cudal1_ci.records.report import (
     Entry,
     Explanation,
-    Impact,
     Listing,
     ModelUse,
     NearMiss,
@@ -79,7 +87,9 @@ from cudal1_ci.records.workload import (
 __all__ = [
     "Acknowledgement",
     "ArgumentSpec",
+    "Baseline",
     "Call",
+    "CallCost",
     "Candidate",
     "Change",
     "ComparedWorkload",
@@ -100,9 +110,11 @@ __all__ = [
     "Generation",
     "Identity",
     "Impact",
+    "InRoot",
     "Instance",
     "Items",
     "Kernel",
+    "LeftOut",
     "Listing",
     "Made",
     "Mapping",
@@ -127,6 +139,8 @@ __all__ = [
     "TargetKind",
     "TensorSpec",
     "TextProgram",
+    "TimelineEvent",
+    "Together",
     "Totals",
     "TracedSteps",
     "TrainingStep",
