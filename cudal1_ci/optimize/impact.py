@@ -103,6 +103,8 @@ class Study:
     def __init__(self, plan: Plan, trials: Trials):
         self.plan, self.trials = plan, trials
         self.problems = {one.target: one.problem for one in plan.targets}
+        self.mains: dict[str, str] = {}
+        """The workload of each root that was recorded."""
 
     def of(self, report: Report) -> Report:
         """Return the report with all that was reached."""
@@ -121,6 +123,7 @@ class Study:
         timed = [RootTrial(root) for root in roots if root.name in used]
         tree = self.settled(proposed, timed)
         impact = self.impact(tree, timed)
+        entries = [with_clock(entry, impact, self.mains) for entry in entries]
         together = None
         if tree.patch:
             together = Together(
@@ -165,6 +168,7 @@ class Study:
         trials, problem = self.trials, root.planned.problem
         assert problem is not None
         workload = main_workload(problem.workloads)
+        self.mains[root.name] = workload.name
         archive, device = trials.context.archive, trials.context.session.device()
         names = {name_of(one): one for one in root.parts}
         key = " ".join([problem.id, device.key, *sorted(names)])
@@ -363,6 +367,23 @@ def is_combinable(entry: Entry) -> bool:
 def with_parts(entry: Entry, parts: Sequence[InRoot]) -> Entry:
     ordered = sorted(parts, key=lambda one: -one.time_us)
     return msgspec.structs.replace(entry, in_roots=tuple(ordered))
+
+
+def with_clock(entry: Entry, impact: Sequence[Impact], mains: dict[str, str]) -> Entry:
+    """Return an entry with its parts of roots as the verifier timed them; a recorded call is
+    slower."""
+    timed_us = {
+        one.root: one.before_us
+        for one in impact
+        if one.kind == "call" and one.workload == mains.get(one.root)
+    }
+    parts = [
+        msgspec.structs.replace(one, time_us=one.share * timed_us[one.root])
+        if one.root in timed_us
+        else one
+        for one in entry.in_roots
+    ]
+    return with_parts(entry, parts)
 
 
 def saving_us(entry: Entry) -> float:
