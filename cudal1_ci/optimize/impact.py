@@ -102,7 +102,7 @@ class Study:
 
     def __init__(self, plan: Plan, trials: Trials):
         self.plan, self.trials = plan, trials
-        self.problems = {one.target: one.problem for one in plan.targets}
+        self.planned = {one.target: one for one in plan.targets}
         self.mains: dict[str, str] = {}
         """The workload of each root that was recorded."""
 
@@ -142,14 +142,15 @@ class Study:
     def sized(self, entry: Entry) -> Entry:
         """Return an entry whose proposal holds at other sizes. No more than half of the time is
         spent on them."""
-        problem = self.problems.get(entry.target)
-        if entry.best is None or problem is None:
+        planned = self.planned.get(entry.target)
+        if entry.best is None or planned is None or planned.problem is None:
             return entry
         trials, left_s = self.trials, self.trials.context.total_left_s()
         if not trials.kept_s and not math.isinf(left_s):
             trials.kept_s = left_s / 2
         found = trials.attempt(
-            f"{entry.target.qualname} at other sizes", lambda: checked(entry, problem, trials)
+            f"{entry.target.qualname} at other sizes",
+            partial(checked, entry, planned.problem, planned.others, trials),
         )
         return found or entry
 

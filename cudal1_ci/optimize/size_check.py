@@ -17,12 +17,12 @@ WRONG = "size.fails"
 UNDECIDED = ("inconclusive", "harness_error", "timeout")
 
 
-def checked(entry: Entry, problem: Problem, trials: Trials) -> Entry:
-    """Return an entry whose proposal holds at other sizes. One that is slower or wrong there is
-    taken back, and the next best has its turn."""
+def checked(entry: Entry, problem: Problem, others: Sequence[Workload], trials: Trials) -> Entry:
+    """Return an entry whose proposal holds at other sizes, and under `others`. One that is slower
+    or wrong there is taken back, and the next best has its turn."""
     while entry.best is not None:
         evaluation = entry.evaluations[entry.best]
-        measured, why, finding = at_other_sizes(problem, evaluation.candidate, trials)
+        measured, why, finding = at_other_sizes(problem, evaluation.candidate, others, trials)
         if finding is None:
             return msgspec.structs.replace(entry, at_sizes=measured, sizes_not_tried=why)
         entry = without_best(entry, evaluation, finding, problem.workloads)
@@ -44,11 +44,12 @@ def without_best(
 
 
 def at_other_sizes(
-    problem: Problem, candidate: Candidate, trials: Trials
+    problem: Problem, candidate: Candidate, others: Sequence[Workload], trials: Trials
 ) -> tuple[tuple[Measurement, ...], str | None, Finding | None]:
     """Return the times at other sizes, why some are missing, and what speaks against the
     candidate."""
     workloads, why = other_sizes(problem.workloads)
+    workloads = (*others, *workloads)
     whys = [why] if why else []
     found: list[Measurement] = []
     # All at once; where the reference refuses one of them, each by itself.

@@ -35,7 +35,8 @@ class CallCost(Published, frozen=True, kw_only=True):
     num_launches: Count
     """Kernels; on a CPU operators."""
     peak_bytes: Count | None = None
-    """Most device memory that was allocated at once, the weights included."""
+    """Most device memory that was allocated at once, the weights included. On a CPU most memory of
+    tensors, beyond what was there before the call."""
     energy_j: NotNegative | None = None
     """Joules of the whole GPU, idle power included."""
     names: tuple[Name, ...] = ()

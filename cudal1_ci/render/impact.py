@@ -187,11 +187,13 @@ def sizes_text(entry: Entry) -> str:
 
 
 def parts_text(entry: Entry) -> str:
-    """Format `26 % of a call of Net`, for each root."""
-    return ", ".join(
+    """Format `takes 26 % of a call of Net`, for each root but itself."""
+    parts = [
         f"{100 * one.share:.0f} % of a call of {one.root.rpartition(':')[2]}"
         for one in entry.in_roots
-    )
+        if one.root != f"{entry.target.path}:{entry.target.qualname}"
+    ]
+    return f"takes {', '.join(parts)}" if parts else ""
 
 
 IMPACT_FILTERS = {

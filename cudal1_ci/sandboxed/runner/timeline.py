@@ -22,12 +22,13 @@ def cost_of(call: Callable[[], Any], device: torch.device) -> CallCost:
     """Return events, launches and memory of one `call`. On a GPU the host's events are those that
     no other one contains, and the device's are kernels, copies and fills."""
     on_gpu = device.type == "cuda"
-    peak_bytes = None
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
         call()
         torch.cuda.synchronize(device)
         peak_bytes = torch.cuda.max_memory_allocated(device)
+    else:
+        peak_bytes = peak_of(call)
     with profile(use_cpu=True, use_device="cuda" if on_gpu else None, use_kineto=True) as found:
         started_s = time.perf_counter()
         output = call()
@@ -66,3 +67,20 @@ def cost_of(call: Callable[[], Any], device: torch.device) -> CallCost:
         ),
         is_cut=len(chosen) > MAX_EVENTS,
     )
+
+
+def peak_of(call: Callable[[], Any]) -> int:
+    """Return the most bytes that a call had allocated at once on the CPU, beyond what was there
+    before it."""
+    with profile(use_cpu=True, profile_memory=True, use_kineto=True) as found:
+        call()
+    changes = [
+        (event.start_ns(), event.nbytes())
+        for event in found.kineto_results.events()
+        if event.name() == "[memory]"
+    ]
+    held = peak = 0
+    for _, num_bytes in sorted(changes, key=lambda one: one[0]):
+        held += num_bytes
+        peak = max(peak, held)
+    return peak
