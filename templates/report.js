@@ -112,6 +112,27 @@ function clash(ours, theirs) {
   );
 }
 
+function importedNames(lines) {
+  const names = [];
+  for (const line of lines) {
+    const found = /^(?:from\s+\S+\s+)?import\s+([^(]+)$/.exec(line.trim());
+    if (!found) return [];
+    for (const one of found[1].split(",")) names.push(one.trim().split(/\s+as\s+/).at(-1));
+  }
+  return names.map((name) => name.split(".")[0]);
+}
+
+// Whether a change only deletes imports, of which another patch adds a use.
+function deletesWhatIsUsed(change, file, others) {
+  if (change.added.length) return false;
+  const removed = [];
+  for (let line = change.start; line < change.end; line++) removed.push(file.known.get(line));
+  const names = importedNames(removed);
+  const added = others.filter((one) => one.after === file.after).flatMap((one) => one.changes);
+  const words = new Set(added.flatMap((one) => one.added.join("\n").split(/\W+/)));
+  return names.some((name) => words.has(name));
+}
+
 function written(file) {
   const changes = file.changes.sort((a, b) => a.start - b.start || a.end - b.end);
   const groups = [];
@@ -158,14 +179,17 @@ function combine(patches) {
   }
   const merged = new Map();
   for (const file of taken.flat()) {
+    const others = taken.filter((files) => !files.includes(file)).flat();
     const into = merged.get(file.after) ?? { ...file, changes: [], known: new Map() };
     merged.set(file.after, into);
     for (const [line, text] of file.known) into.known.set(line, text);
     for (const one of file.changes) {
-      if (!into.changes.some((other) => sameChange(one, other))) into.changes.push(one);
+      const isKnown = into.changes.some((other) => sameChange(one, other));
+      if (!isKnown && !deletesWhatIsUsed(one, file, others)) into.changes.push(one);
     }
   }
-  return { patch: Array.from(merged.values(), written).join(""), numLeftOut };
+  const files = Array.from(merged.values()).filter((file) => file.changes.length);
+  return { patch: files.map(written).join(""), numLeftOut };
 }
 
 function selectedPatches() {

@@ -47,6 +47,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.records.record import Record
 from cudal1_ci.records.run_status import Ending
+from cudal1_ci.render.impact import headline_of
 from cudal1_ci.render.wording import STATUS_WORDS
 from cudal1_ci.stats import speedups
 
@@ -207,9 +208,18 @@ class Study:
                 trial.root.name,
                 partial(self.trials.evaluation, trial.problem, tree.candidate(trial.problem)),
             )
-            if trial.evaluation is not None and has_failed(trial.evaluation):
+            if trial.evaluation is None:
+                continue
+            self.tell(trial.root.name, trial.evaluation)
+            if has_failed(trial.evaluation):
                 return trial, why_failed(trial.evaluation)
         return None
+
+    def tell(self, what: str, evaluation: Evaluation) -> None:
+        """Show progress."""
+        said = [headline_of(one).times for one in impacts_of(what, evaluation)]
+        words = ", ".join(said) or why_failed(evaluation)
+        self.trials.context.progress.notice(f"impact: {what}: {words}")
 
     def culprit(self, tree: Tree, trial: RootTrial) -> Entry | None:
         """Return the proposal without which a root is right, those that save least first."""
@@ -254,6 +264,7 @@ class Study:
         )
         if found is None:
             return None
+        self.tell(what, found)
         if not found.measurements:
             self.leave_out(what, why_failed(found))
             return None
@@ -412,6 +423,12 @@ def why_failed(evaluation: Evaluation) -> str:
     first = next(iter(evaluation.verdict.findings), None)
     words = STATUS_WORDS[evaluation.verdict.status]
     return f"{words}: {first.message}" if first else words
+
+
+def impacts_of(root: str, evaluation: Evaluation) -> list[Impact]:
+    """Return what an evaluation of a root says, by workload."""
+    found = [impact_on(root, one, evaluation) for one in evaluation.measurements]
+    return [one for one in found if one is not None]
 
 
 def impact_on(root: str, measured: Measurement, evaluation: Evaluation) -> Impact | None:

@@ -45,6 +45,10 @@ class CallCost(Published, frozen=True, kw_only=True):
     is_cut: bool = False
     """Whether there were more events."""
 
+    def __post_init__(self) -> None:
+        if any(one.name >= len(self.names) for one in self.events):
+            raise ValueError(f"expected names of {len(self.names)} events, got a further one")
+
 
 class Baseline(Published, frozen=True, kw_only=True):
     """A call of the root that was made faster in another way, against the same reference."""

@@ -143,6 +143,11 @@ def test_the_json_has_all_of_it_and_fits_the_schema(with_impact):
     assert merge([with_impact]) == with_impact
 
 
+def test_an_event_without_a_name_is_refused():
+    with pytest.raises(ValueError, match="expected names"):
+        msgspec.structs.replace(BEFORE, names=("aten::mm",))
+
+
 def test_names_of_kernels_are_escaped_in_the_picture(with_impact):
     page = render_html(with_impact)
     assert "gemm <hostile>" not in page and "gemm &lt;hostile&gt;" in page
