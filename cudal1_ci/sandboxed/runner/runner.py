@@ -7,6 +7,7 @@ documents what the verifier believes; wire/runner.py defines the form of an answ
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -45,6 +46,8 @@ from ..wire.runner import (
     MakeCalls,
     Map,
     Prepare,
+    PriceCall,
+    Priced,
     Profile,
     Profiled,
     Raised,
@@ -56,6 +59,8 @@ from ..wire.runner import (
     Request,
     Settle,
     SettleIn,
+    Spin,
+    Spun,
     StandBy,
     StateIn,
     StateOut,
@@ -154,6 +159,10 @@ class Runner:
                 return trials.collect(request.slots, request.segment)
             case Profile():
                 return trials.profile(request.sets)
+            case PriceCall():
+                return trials.priced(request.number)
+            case Spin():
+                return trials.spun(request.number, request.seconds)
             case CountDemand():
                 return trials.demand(request.number)
             case RecordCall():
@@ -277,6 +286,29 @@ class Trials:
                 self.subject.give_cotangents(number)
             self.subject.synchronize()
             return Profiled(rows=profiled(calls, self.subject.device))
+
+    def priced(self, number: int) -> Priced:
+        """Profile one call on an input set, after calls that are not profiled."""
+        from .timeline import cost_of  # few runners draw one
+
+        subject = self.subject
+        with torch.set_grad_enabled(subject.train):
+            subject.give_cotangents(number)
+            subject.clear_gradients(number)
+            return Priced(cost=cost_of(lambda: subject.run(number), subject.device))
+
+    def spun(self, number: int, seconds: float) -> Spun:
+        """Make calls on an input set for some seconds."""
+        subject, num_calls = self.subject, 0
+        with torch.set_grad_enabled(subject.train):
+            started_s = time.monotonic()
+            while time.monotonic() - started_s < seconds:
+                subject.run(number)
+                num_calls += 1
+                if num_calls % 8 == 0:  # no more calls wait than the host has issued just now
+                    subject.synchronize()
+            subject.synchronize()
+        return Spun(num_calls=num_calls)
 
     def reached(self, number: int) -> Reached:
         """Return what gradients reach from a call on an input set."""

@@ -15,7 +15,7 @@ from .codec import Asks, AtMost, Form, Within
 from .programs import Program
 from .recording import Recording
 from .tensors import MAX_SLOTS, Count, OutputSlot, Slot, StateSlot, Text, need
-from .verdicts import MOST_US, Demand, KernelTime
+from .verdicts import MOST_US, CallCost, Demand, KernelTime
 
 MAX_ROWS = 256
 Wider = Literal["float64"]
@@ -214,6 +214,20 @@ class Profiled(Answer):
     """Profile of calls, the longest first."""
 
     rows: Annotated[tuple[KernelTime, ...], AtMost(MAX_ROWS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced(Answer):
+    """What a profiled call takes besides its time."""
+
+    cost: CallCost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spun(Answer):
+    """How many calls were made."""
+
+    num_calls: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -568,6 +582,23 @@ class Profile(Asks[Profiled]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PriceCall(Asks[Priced]):
+    """Profile one call on an input set, event by event, with the memory that it takes."""
+
+    op: ClassVar[str] = "price"
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spin(Asks[Spun]):
+    """Make calls on an input set, one after the other, for some seconds."""
+
+    op: ClassVar[str] = "spin"
+    number: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordCall(Asks[RecordedCall]):
     """Record the operations of a call on an input set."""
 
@@ -650,6 +681,8 @@ Request = (
     | AskCached
     | LetGo
     | Profile
+    | PriceCall
+    | Spin
     | CountDemand
     | RecordCall
     | Reach
