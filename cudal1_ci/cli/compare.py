@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
 import sys
@@ -119,7 +120,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     refuse_unwritable_outputs(flags)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)
-    trees = Trees(path, folder, setup=settings.compare.setup)
+    trees = Trees(path, folder, setup=settings.compare.setup, python=settings.python)
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     if head == "HEAD" and not is_clean(path):
         progress.notice("work that is not committed is not compared")
@@ -138,6 +139,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
             change=change,
             on_gpu=measures_on_gpu(settings.device),
         )
+        plan = dataclasses.replace(plan, notices=(*plan.notices, *trees.notices))
         pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
         report = measured(pairs, plan, change, path, place, known, progress, flags)
     write_report(published(report, settings.report), flags)
