@@ -27,8 +27,8 @@ NO_SUBMODULE = (
     "`submodules: recursive` of actions/checkout)"
 )
 NO_COMMIT = (
-    "the submodule's commit {commit} is not in the checkout and could not be fetched, so its folder "
-    "is empty in the tree (in Actions: `fetch-depth: 0` gets the commits of submodules too)"
+    "the submodule's commit {commit} is not in the checkout and could not be fetched, so its "
+    "folder is empty in the tree (in Actions: `fetch-depth: 0` gets the commits of submodules too)"
 )
 POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n(?:ext-\d.*\n)*"

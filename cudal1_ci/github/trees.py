@@ -40,11 +40,19 @@ class Trees:
     """Hold the trees of commits of one repository."""
 
     def __init__(
-        self, root: Path, folder: Path, *, setup: Sequence[str] = (), python: str | None = None
+        self,
+        root: Path,
+        folder: Path,
+        *,
+        setup: Sequence[str] = (),
+        setup_s: float | None = None,
+        python: str | None = None,
     ):
-        """Use `root`, the scanned folder, perhaps below the top; run `setup` once in each tree.
-        `python` is the project's interpreter, in which the project may be installed.
+        """Use `root`, the scanned folder, perhaps below the top. Run `setup` once in each tree, a
+        command for at most `setup_s`. `python` is the project's interpreter, in which the project
+        may be installed.
         """
+        self.setup_s = min(SETUP_TIMEOUT_S, setup_s or SETUP_TIMEOUT_S)
         self.site = site_of(python) if python else None
         self.top = repository_top(root)
         self.below = root.resolve().relative_to(self.top.resolve())
@@ -85,14 +93,14 @@ class Trees:
                 copy_built(self.top, sha, files, self.site)
                 known = without_secrets(os.environ) | version_variables(self.top, sha)
                 for command in self.setup:
-                    run_setup(command, files / self.below, known)
+                    run_setup(command, files / self.below, known, self.setup_s)
             files.rename(tree)
 
     def _say(self, notices: Sequence[Notice]) -> None:
         self.notices += [notice for notice in notices if notice not in self.notices]
 
 
-def run_setup(command: str, folder: Path, environment: dict[str, str]) -> None:
+def run_setup(command: str, folder: Path, environment: dict[str, str], limit_s: float) -> None:
     """Run a command of the configuration in a tree.
 
     Raises:
@@ -106,11 +114,14 @@ def run_setup(command: str, folder: Path, environment: dict[str, str]) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=SETUP_TIMEOUT_S,
+            timeout=limit_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise UnsupportedError(f"setup `{command}`: not done in {SETUP_TIMEOUT_S:.0f} s") from error
+        raise UnsupportedError(
+            f"setup `{command}`: not done in {limit_s:.0f} s; it is part of the budget "
+            "(`--budget`), so give that more time or the command less to do"
+        ) from error
     if done.returncode != 0:
         said = done.stdout.decode("utf-8", "replace").strip().splitlines()[-5:]
         raise UnsupportedError(

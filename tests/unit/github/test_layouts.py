@@ -75,7 +75,7 @@ def said(trees: Trees) -> str:
 
 @pytest.fixture
 def nested(tmp_path):
-    """A repository with a submodule in a submodule, two commits of each, cloned with all of them."""
+    """A repository with a submodule in a submodule, and two commits of each."""
     deep, inner, outer = tmp_path / "deep", tmp_path / "inner", tmp_path / "outer"
     made(deep, {"deep.py": "d = 1\n"})
     made(inner, {"inner.py": "i = 1\n"})
@@ -111,7 +111,7 @@ def test_submodules_are_at_the_commit_that_the_tree_names_those_in_submodules_to
 def test_a_submodule_of_depth_one_gets_the_commit_of_the_base_without_touching_the_clone(
     nested, tmp_path
 ):
-    outer, first, second = nested
+    outer, first, _ = nested
     root = clone(outer, tmp_path / "clone", "--shallow-submodules")
     store = root / ".git" / "modules" / "third_party" / "inner lib"
     before = sorted(str(path) for path in store.rglob("*"))
@@ -184,7 +184,7 @@ def test_what_was_built_from_equal_sources_is_in_both_trees(built, tmp_path):
     ids=lambda change: next(iter(change)),
 )
 def test_what_was_built_from_other_sources_is_left_out_and_said(built, tmp_path, change):
-    root, first, second = built
+    root, _first, second = built
     third = made(root, change)
     trees = trees_of(root, tmp_path)
     assert list((trees.of(third) / "pkg").glob("*.so"))
@@ -196,7 +196,7 @@ def test_what_was_built_from_other_sources_is_left_out_and_said(built, tmp_path,
 
 
 def test_settings_of_a_project_that_build_nothing_make_no_difference(built, tmp_path):
-    root, first, second = built
+    root, _first, second = built
     made(root, {"pyproject.toml": BUILT["pyproject.toml"].replace('"1"', '"2"')})
     trees = trees_of(root, tmp_path)
     assert list((trees.of(second) / "pkg").glob("*.so"))
@@ -212,7 +212,7 @@ def test_settings_of_a_project_that_build_nothing_make_no_difference(built, tmp_
     ],
 )
 def test_a_head_cannot_put_code_into_the_base_by_way_of_ignored_files(built, tmp_path, planted):
-    root, first, second = built
+    root, first, _second = built
     (root / "pkg/_version.py").unlink()
     for name, text in planted.items():
         put(root, name, text)
@@ -222,7 +222,7 @@ def test_a_head_cannot_put_code_into_the_base_by_way_of_ignored_files(built, tmp
 
 
 def test_an_extension_is_found_where_the_project_was_installed(built, tmp_path):
-    root, first, second = built
+    root, first, _second = built
     (root / "pkg/_C.cpython-311-x86_64-linux-gnu.so").unlink()
     site = tmp_path / "env/lib/python3.11/site-packages"
     put(tmp_path, "env/bin/python", "#!/bin/sh\n")
@@ -325,7 +325,7 @@ def test_a_clone_of_depth_one_says_what_gets_the_rest(tmp_path):
         ["git", "clone", "-q", "--depth=1", root.as_uri(), str(tmp_path / "c")], check=True
     )
     for asked in (first, "HEAD~1"):
-        with pytest.raises(DiscoveryError, match="the clone is shallow.*fetch-depth: 0"):
+        with pytest.raises(DiscoveryError, match=r"the clone is shallow.*fetch-depth: 0"):
             commit_of(tmp_path / "c", asked)
     with pytest.raises(DiscoveryError, match="fetch-depth: 0"):
         common_ancestor(tmp_path / "c", first)
