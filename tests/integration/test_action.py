@@ -215,7 +215,8 @@ class Rig:
             (folder / name / "action.yml").write_text(text)
         self._make_repository()
         self._make_environment("model")  # of action.yml
-        self._make_environment()  # of actions/publish/action.yml
+        self._make_environment()  # of actions/trend/action.yml
+        self._make_environment("publish")  # of actions/publish/action.yml
 
     def _make_repository(self) -> None:
         git(self.origin, "init", "-q")
