@@ -385,6 +385,25 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
         assert named <= there, named - there
 
 
+def test_every_case_of_a_repository_names_a_test_that_is_there_or_a_limit():
+    text = (ROOT / "docs" / "lab" / "adoption.md").read_text("utf-8")
+    files = re.findall(r"^\| \w+ \| \[`(tests/[\w/.]+)`\]", text, re.MULTILINE)
+    there = {
+        name
+        for file in files
+        for name in re.findall(r"^def (test_\w+)", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    }
+    section = text.partition("## Cases\n")[2].partition("## Limits")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 40
+    assert len(set(re.findall(r"[\w.-]+/[\w.-]+#\d+", section))) > 40
+    for before, row in zip(["", *rows], rows, strict=False):
+        *_, here, proof, _ = row.split("|")
+        named = set(re.findall(r"`(test_\w+)`", proof))
+        assert named <= there, named - there
+        assert named or "limit" in here or (proof.strip() == "the same" and "test_" in before), row
+
+
 def test_the_phrase_of_the_documentation_is_the_one_that_is_asked_for():
     assert f"    {PHRASE}\n" in (ROOT / "docs" / "security.md").read_text("utf-8")
 

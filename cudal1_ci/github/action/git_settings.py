@@ -1,8 +1,8 @@
 """Let git read a workspace of another user, as in a job in a container.
 
 The runner's user owns the workspace, and the container's user is another one, so git refuses it.
-`actions/checkout` allows it for its own step alone. Our own git gets settings that allow it; nobody
-else's change. The job runs the code of this workspace anyway.
+`actions/checkout` allows it for its own step alone. Our own git gets settings that allow it; no
+other program's change. The job runs the code of this workspace anyway.
 """
 
 from __future__ import annotations
