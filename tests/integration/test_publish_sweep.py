@@ -355,13 +355,18 @@ def test_a_check_that_a_dead_runner_has_left_is_ended_at_night(unread):
         (904, "cudal1-ci", "of another tool"),
     ):
         fake.checks[number] = {
-            "id": number, "name": name, "head_sha": NEXT, "notes": [],
-            "status": "in_progress", "external_id": external,
+            "id": number,
+            "name": name,
+            "head_sha": NEXT,
+            "notes": [],
+            "status": "in_progress",
+            "external_id": external,
         }
     fake.contents["b" * 40, "pyproject.toml"] = '[tool.cudal1-ci]\nfail-on = "regression"\n'
     unread.posts(ONE)
     assert {n: c.get("conclusion") for n, c in fake.checks.items()} == {
-        900: "failure", 901: "failure",
+        900: "failure",
+        901: "failure",
         **dict.fromkeys((902, 903, 904)),
     }
     assert "where a runner dies" in fake.checks[900]["output"]["title"]
