@@ -22,7 +22,6 @@ from ..wire.runner import (
     REQUEST,
     Aftermath,
     Answer,
-    Arrange,
     AskCached,
     AskKept,
     AskLeft,
@@ -37,6 +36,7 @@ from ..wire.runner import (
     Deliver,
     Done,
     Exchange,
+    GetReady,
     KeepOutputs,
     LayOut,
     LetGo,
@@ -52,11 +52,8 @@ from ..wire.runner import (
     Reached,
     RecordCall,
     RecordedCall,
-    Rehearse,
     Request,
-    Settle,
     SettleIn,
-    StandBy,
     StateIn,
     StateOut,
     Survey,
@@ -121,14 +118,10 @@ class Runner:
                 return batches.deliver(request.region)
             case Exchange():
                 return batches.exchange(request.seed, request.kind)
-            case StandBy():
-                return batches.stand_by(request.spin_s)
-            case Rehearse():
-                return batches.rehearse(request.num_calls)
-            case Settle():
-                return batches.settle()
-            case Arrange():
-                return batches.arrange(request.sets)
+            case GetReady():
+                return batches.get_ready(
+                    request.settles, request.sets, request.num_calls, request.spin_s
+                )
             case LayOut():
                 return batches.lay_out(
                     request.slots,

@@ -37,7 +37,6 @@ from .timed_rounds import (
     nearby_round,
     new_round,
     open_lanes,
-    ready,
     span_of,
     warm_up,
 )
@@ -309,7 +308,7 @@ def play(
             if the candidate ran first.
     """
     for lane in lanes:
-        ready(lane, one, limits)
+        lane.runner.pause()
     order = rng.sample(lanes, len(lanes))
     for number, lane in enumerate(order, 1):
         seed = rounding if lane is lanes[0] else None
