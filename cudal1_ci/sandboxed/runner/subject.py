@@ -41,7 +41,15 @@ from ..wire.runner import (
 )
 from ..wire.tensors import StateSlot
 from . import module_state, process_settings, programs
-from .arguments import build_call, flatten, masks_among, pickle_call
+from .arguments import (
+    Repeated,
+    build_call,
+    drained,
+    flatten,
+    masks_among,
+    pickle_call,
+    with_iterators,
+)
 from .cotangents import drawn_like, like
 from .exact_types import InexactType, inexact, inexact_tensor, need_exact
 from .patched_tree import copied, needs_copy
@@ -81,6 +89,8 @@ class Subject:
         self.is_plain = False
         """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
+        self.has_iterators = False
+        """Whether a call takes some, which it uses up."""
         self.turned: AbstractContextManager[Any] | None = None
         """Turns the vectors of decompositions in calls."""
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
@@ -309,7 +319,8 @@ class Subject:
                 given = [self.segments["inputs"].tensor(slot) for slot in one.cotangents]
                 self.cotangents[number] = given
             its_call = replace(call, data=one.data) if isinstance(call, Pickled) else call
-            self.calls[number] = build_call(its_call, views)
+            self.calls[number] = args, kwargs = build_call(its_call, views)
+            self.has_iterators = any(type(one) is Repeated for one in (*args, *kwargs.values()))
         return Done()
 
     # --- calling -------------------------------------------------------------------------------
@@ -318,12 +329,14 @@ class Subject:
         """Make one call on an input set; in train mode forward and backward. The backward pass
         starts from given gradients of the outputs, or from those of the seed."""
         args, kwargs = self.calls[number]
+        if self.has_iterators:
+            args, kwargs = with_iterators(args, kwargs)
         if self.turned is not None:
             with self.turned:
-                return self.program(*args, **kwargs)
+                return drained(self.program(*args, **kwargs))
         if not self.train:
-            return self.program(*args, **kwargs)
-        output = self.program(*args, **kwargs)
+            return drained(self.program(*args, **kwargs))
+        output = drained(self.program(*args, **kwargs))
         leaves = flatten(output)[0]
         wanted = [place for place, leaf in enumerate(leaves) if leaf.requires_grad]
         if wanted:
