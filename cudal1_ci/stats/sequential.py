@@ -51,10 +51,10 @@ def out_of_reach(
     needs a lower bound above `floor`, a log ratio, and above the upper bound of a control whose
     mean is 0. It is out of reach where even `REACH` standard deviations more than predicted do not
     suffice: stochastic curtailment by predictive power (Jennison & Turnbull, Group Sequential
-    Methods, 2000, chapter 10). Giving up claims nothing, so no interval becomes wrong. Of the
-    claims that twelve repetitions would have made, one in a thousand is lost at most where spreads
-    are as the prior says, and one in a hundred where they are three times as large
-    (experiments/sequential_errors.py, 10^5 runs).
+    Methods, 2000, chapter 10). Giving up claims nothing, so no interval becomes wrong. Simulated
+    as above, at most 0.2 % of runs lose a claim by it, and 0.5 % where repetitions spread three
+    times as much as the prior says. There a candidate as fast as its reference ends after 3
+    repetitions instead of 11.
     """
     count, left = len(ratios), most - len(ratios)
     seen = spread_seen(ratios, control, spread)
