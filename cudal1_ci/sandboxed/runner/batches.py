@@ -22,7 +22,7 @@ from .exact_types import is_lazy, need_exact, type_of
 from .module_state import forget_gradients, parameters_of
 from .settings import patched
 from .sharing import state_storages, storage_of
-from .subject import Subject, forget, gradients_of, overlaps, plain, seed_all
+from .subject import Subject, forget, gradients_of, overlaps, plain
 from .value_shapes import fitted, in_rows
 
 GRADIENT = "the gradient"
@@ -174,7 +174,7 @@ class Batches:
         if self.committed is None or keeps:
             for position, number in enumerate(order):
                 if self.seeded:
-                    seed_all(seed + position)
+                    self.subject.seed_all(seed + position)
                 outputs.append(call(number))
             if self.committed is not None:
                 for position, output in enumerate(outputs):
@@ -182,7 +182,7 @@ class Batches:
             return outputs
         for position, number in enumerate(order):
             if self.seeded:
-                seed_all(seed + position)
+                self.subject.seed_all(seed + position)
             # No name holds it while the next call runs.
             self.commit(position, call(number), outputs if position + 1 == len(order) else None)
         return outputs

@@ -71,7 +71,7 @@ from .profiling import profiled
 from .programs import MODULE_NAME
 from .settings import settings
 from .sharing import shares
-from .subject import Subject, describe, plain, seed_all
+from .subject import Subject, describe, plain
 
 if TYPE_CHECKING:
     from ..recorder.rounding import RandomRounding
@@ -219,7 +219,7 @@ class Trials:
         answers, containers = [], []
         with self.subject.without_collections():
             for number, seed in zip(sets, seeds, strict=True):
-                seed_all(seed)
+                self.subject.seed_all(seed)
                 before, seed_before = self.subject.rng_state(), self.subject.seeds()
                 self.subject.clear_gradients(number)
                 if is_between:
