@@ -23,7 +23,6 @@ from ..wire.runner import (
     REQUEST,
     Aftermath,
     Answer,
-    Arrange,
     AskCached,
     AskKept,
     AskLeft,
@@ -38,6 +37,7 @@ from ..wire.runner import (
     Deliver,
     Done,
     Exchange,
+    GetReady,
     KeepOutputs,
     LayOut,
     LetGo,
@@ -55,13 +55,10 @@ from ..wire.runner import (
     Reached,
     RecordCall,
     RecordedCall,
-    Rehearse,
     Request,
-    Settle,
     SettleIn,
     Spin,
     Spun,
-    StandBy,
     StateIn,
     StateOut,
     Survey,
@@ -79,7 +76,7 @@ from .profiling import profiled
 from .programs import MODULE_NAME
 from .settings import settings
 from .sharing import shares
-from .subject import Subject, describe, plain, seed_all
+from .subject import Subject, describe, plain
 
 if TYPE_CHECKING:
     from ..recorder.rounding import RandomRounding
@@ -126,14 +123,10 @@ class Runner:
                 return batches.deliver(request.region)
             case Exchange():
                 return batches.exchange(request.seed, request.kind)
-            case StandBy():
-                return batches.stand_by(request.spin_s)
-            case Rehearse():
-                return batches.rehearse(request.num_calls)
-            case Settle():
-                return batches.settle()
-            case Arrange():
-                return batches.arrange(request.sets)
+            case GetReady():
+                return batches.get_ready(
+                    request.settles, request.sets, request.num_calls, request.spin_s
+                )
             case LayOut():
                 return batches.lay_out(
                     request.slots,
@@ -229,7 +222,7 @@ class Trials:
         answers, containers = [], []
         with self.subject.without_collections():
             for number, seed in zip(request.sets, request.seeds, strict=True):
-                seed_all(seed)
+                self.subject.seed_all(seed)
                 before, seed_before = self.subject.rng_state(), self.subject.seeds()
                 self.subject.clear_gradients(number)
                 if request.is_between:

@@ -485,27 +485,18 @@ class LetGo(Asks[Done]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrange(Asks[Done]):
-    """Set which sets the next batch calls, in which order."""
+class GetReady(Asks[Done]):
+    """Prepare for the next batch, outside of any clock, in this order."""
 
-    op: ClassVar[str] = "arrange"
-    sets: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StandBy(Asks[Done]):
-    """Wait busily for the next request, up to a time."""
-
-    op: ClassVar[str] = "stand_by"
-    spin_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rehearse(Asks[Done]):
-    """Make calls outside of any clock."""
-
-    op: ClassVar[str] = "rehearse"
-    num_calls: int
+    op: ClassVar[str] = "ready"
+    settles: bool = False
+    """Whether outputs and gradients are dropped and garbage is collected."""
+    sets: tuple[int, ...] | None = None
+    """Sets that the batch calls, in this order; None are those of the batch before."""
+    num_calls: int = 0
+    """Calls to make now."""
+    spin_s: float = 0.0
+    """How long to wait busily for the next request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -564,13 +555,6 @@ class AskLeft(Asks[Left]):
     """Report shared output memory and replaced functions."""
 
     op: ClassVar[str] = "left"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settle(Asks[Done]):
-    """Drop outputs and gradients, and collect garbage."""
-
-    op: ClassVar[str] = "settle"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -656,10 +640,7 @@ Request = (
     Batch
     | Deliver
     | Exchange
-    | StandBy
-    | Rehearse
-    | Settle
-    | Arrange
+    | GetReady
     | AskLeft
     | Aftermath
     | KeepOutputs
