@@ -89,8 +89,8 @@ class GateConfig(Record, frozen=True, kw_only=True):
     """What the check concludes where something was not measured; `auto` is `failure` where
     `fail-on` is not `never`."""
     on_inconclusive: Answer = "auto"
-    """What it concludes where the result is unclear; `auto` is `neutral`, and `failure` where `fail-on`
-    is `inconclusive`."""
+    """What it concludes where the result is unclear; `auto` is `neutral`, and `failure` where
+    `fail-on` is `inconclusive`."""
     machines: tuple[str, ...] = ()
     """Each has to leave a report: as the artifacts are called, without `cudal1-ci-`."""
     required: tuple[str, ...] = ("*",)
