@@ -74,6 +74,12 @@ class RootTrial:
     step: tuple[Problem, Evaluation, Workload, str] | None = None
 
     @property
+    def longest_us(self) -> float:
+        """Return the time of the longest call that was measured."""
+        measured = self.evaluation.measurements if self.evaluation else ()
+        return max(map(speedups.reference_us, measured), default=0.0)
+
+    @property
     def problem(self) -> Problem:
         assert self.root.planned.problem is not None
         return self.root.planned.problem
@@ -239,7 +245,13 @@ class Study:
 
     def impact(self, tree: Tree, timed: Sequence[RootTrial]) -> tuple[Impact, ...]:
         """Return what the tree does to the roots and their steps, then what it is next to."""
-        reached = [one for one in timed if one.evaluation and one.evaluation.measurements]
+        reached: list[RootTrial] = []
+        for trial in timed:
+            if trial.evaluation is not None and trial.evaluation.measurements:
+                reached.append(trial)
+            elif trial.evaluation is not None:
+                self.leave_out(trial.root.name, why_failed(trial.evaluation))
+        reached.sort(key=lambda one: (not one.root.contains_others, -one.longest_us))
         for trial in reached:
             trial.step = self.step(tree, trial)
         found: list[Impact] = []

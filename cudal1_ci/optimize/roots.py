@@ -28,6 +28,11 @@ class Root:
     def name(self) -> str:
         return name_of(self.planned.target)
 
+    @property
+    def contains_others(self) -> bool:
+        """Return whether it is the root of more than itself."""
+        return any(one != self.planned.target for one in self.parts)
+
 
 def name_of(target: Target) -> str:
     """Return `path:qualname`."""
@@ -39,7 +44,8 @@ def key_of(target: Target) -> Key:
 
 
 def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
-    """Return the roots of targets with proposals; those of the most targets come first."""
+    """Return the roots of targets with proposals: those that contain others come first, and then
+    those of the most targets."""
     posed = {
         key_of(one.target): one
         for one in plan.targets
@@ -59,7 +65,7 @@ def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
             if not others - {user}:
                 parts.setdefault(user, []).append(target)
     found_roots = [Root(posed[key], tuple(parts[key])) for key in parts]
-    return sorted(found_roots, key=lambda one: (-len(one.parts), one.name))
+    return sorted(found_roots, key=lambda one: (not one.contains_others, -len(one.parts), one.name))
 
 
 def users_among(

@@ -59,9 +59,18 @@ class Headline:
 
 
 def headlines(document: Report) -> list[Headline]:
-    """Return a headline for each root and mode, in the report's order."""
+    """Return a headline for each root and mode, in the report's order. Targets that are the root
+    of nothing but themselves have none where there are others."""
+    impact = document.impact or ()
+    containing = {
+        part.root
+        for entry in document.entries
+        for part in entry.in_roots
+        if part.root != f"{entry.target.path}:{entry.target.qualname}"
+    }
+    known = [one for one in impact if one.root in containing] or impact
     found: dict[tuple[str, str, str], Headline] = {}
-    for one in document.impact or ():
+    for one in known:
         found.setdefault((one.root, one.kind, one.mode), headline_of(one))
     return list(found.values())
 
