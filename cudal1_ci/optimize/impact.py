@@ -47,13 +47,12 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.records.record import Record
 from cudal1_ci.records.run_status import Ending
-from cudal1_ci.render.impact import headline_of
+from cudal1_ci.render.impact import COMPILE_OFF, headline_of
 from cudal1_ci.render.wording import STATUS_WORDS
 from cudal1_ci.stats import speedups
 
 MOST_ROOTS = 6
 """Roots that are timed: those of the most proposals come first."""
-NOT_ON = "torch.compile is off here"
 OWN = "your torch.compile"
 FAILS = "with the others {root} is not the same: {why}"
 INTERRUPTED = "interrupted"
@@ -332,7 +331,7 @@ class Study:
         problem = trial.problem
         names = [one.name for one in problem.workloads]
         if not self.may_compile():
-            off = Baseline(name="torch.compile", reason=NOT_ON)
+            off = Baseline(name="torch.compile", reason=COMPILE_OFF)
             return dict.fromkeys(names, (off, None))
         whole = apply(problem, None, [COMPILE])
         found = self.compared("torch.compile", problem, whole, trial)

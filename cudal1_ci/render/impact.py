@@ -131,13 +131,18 @@ def facts_of(impact: Impact) -> Iterator[Fact]:
 
 def remarks_of(impact: Impact) -> Iterator[str]:
     """Yield what it is next to, and what it saves in a month."""
-    if impact.compiled is not None and impact.compiled.reason != COMPILE_OFF:
+    if compares(impact) and impact.compiled is not None:
         yield f"torch.compile alone {baseline_text(impact.compiled)}"
     if impact.own is not None:
         yield f"next to your torch.compile {baseline_text(impact.own)}"
     yield from savings_of(impact)
     if not impact.is_confirmed:
         yield ONCE
+
+
+def compares(impact: Impact) -> bool:
+    """Return whether torch.compile of the root was tried."""
+    return impact.compiled is not None and impact.compiled.reason != COMPILE_OFF
 
 
 def savings_of(impact: Impact) -> Iterator[str]:
