@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.discover.plan import Plan, Planned
+from cudal1_ci.discover.plan import Plan, Planned, surroundings
 from cudal1_ci.discover.references import Key, References
 from cudal1_ci.records import Change, InRoot, Target
 from cudal1_ci.records.recording import Recording
@@ -46,11 +46,7 @@ def key_of(target: Target) -> Key:
 def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
     """Return the roots of targets with proposals: those that contain others come first, and then
     those of the most targets."""
-    posed = {
-        key_of(one.target): one
-        for one in plan.targets
-        if one.problem is not None and not one.target.is_kernel
-    }
+    posed = {key_of(one.target): one for one in surroundings(plan) if one.problem is not None}
     users = users_among(plan, targets, posed)
     of_users = [posed[key].target for keys in users.values() for key in keys]
     above = users | users_among(plan, of_users, posed)
