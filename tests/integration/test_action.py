@@ -750,7 +750,7 @@ def test_what_the_default_branch_has_recorded_is_used_for_a_pull_request(rig, gi
     done = rig.run(shipped(), event, "push")
     assert done.returncode == 0, done.stdout + done.stderr
     (kept,) = (rig.folder / "kept").iterdir()
-    assert kept.name.startswith("cudal1-ci-traces-gpu-")
+    assert kept.name.startswith("cudal1-ci-traces-gpu-0-")
     assert "model.py:Scale" in next(kept.glob("trace-*.jsonl")).read_text()
     assert not github.requests
     done = rig.run(shipped(), rig.event(FORK))
