@@ -3,10 +3,11 @@
 Every pair is measured once, the most important ones first. Pairs that raised an alarm are measured
 again later in new processes, until the alarm was found `regression.num_looks` times or was not
 found again. For slowdowns up to half of the budget is reserved for that: a certain regression is
-worth more than one more target. What got faster is measured again in the time that is left. Values decide nothing here: a difference between the outputs of the two trees is
-noted, and the times are still compared. A guessed call raises no alarm that counts: its verdict is
-inconclusive at most. With several devices of one kind a pair is measured on one of them, and again
-on any.
+worth more than one more target. What got faster is measured again in the time that is left.
+
+Values decide nothing here: a difference between the outputs of the two trees is noted, and the
+times are still compared. A guessed call raises no alarm that counts: its verdict is inconclusive at
+most. With several devices of one kind a pair is measured on one of them, and again on any.
 
 Where the outputs are the same, the head is then used in other ways than its workload shows, each
 tried on the base first, once for each pair. Times come before that, and no verdict depends on it.
