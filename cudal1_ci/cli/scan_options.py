@@ -210,6 +210,7 @@ def acceptor_of(plan: Plan, settings: Settings, archive: Archive) -> Acceptor:
         archive,
         start=start if settings.executor == "local" else None,
         limit_s=settings.review.accept_s,
+        trace=settings.trace,
     )
 
 

@@ -13,6 +13,7 @@ What was found holds for one state of the tree, and is kept under that state's h
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from functools import cached_property
@@ -23,7 +24,7 @@ import msgspec
 from cudal1_ci.discover.discovery import discover
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.discover.readers import Reader, Readers
-from cudal1_ci.discover.scripts import scripts_of
+from cudal1_ci.discover.scripts import Script, scripts_of
 from cudal1_ci.optimize.own_programs import SPENT, OwnPrograms, Start
 from cudal1_ci.records import (
     Acceptance,
@@ -55,8 +56,10 @@ class Acceptor:
         *,
         start: Start | None = None,
         limit_s: float = 0.0,
+        trace: str | None = None,
     ):
         self.root, self.archive = root.resolve(), archive
+        self.trace = script_of_command(trace, self.root) if trace else None
         self.start, self.limit_s = start, limit_s
         # Where a hook or a test is, is not for `include` to say.
         self.config = msgspec.structs.replace(config, tests=True, include=())
@@ -72,7 +75,10 @@ class Acceptor:
         """Return the repository's programs; None where they are not to be run."""
         if self.start is None or self.limit_s <= 0:
             return None
-        return OwnPrograms(self.readers, scripts_of(self.root, self.config), self.start)
+        scripts = scripts_of(self.root, self.config)
+        if self.trace is not None:
+            scripts = (self.trace, *(one for one in scripts if one.path != self.trace.path))
+        return OwnPrograms(self.readers, scripts, self.start)
 
     def close(self) -> None:
         """End the processes that ran programs."""
@@ -154,6 +160,23 @@ class Acceptor:
 
     def before(self, file: OverlayFile) -> str:
         return self.readers.text(file.path).decode("utf-8", "replace")
+
+
+def script_of_command(command: str, root: Path) -> Script | None:
+    """Return the configured trace command as a script, where it runs a Python file of the tree. One
+    that runs pytest runs tests, which are found as such."""
+    words = shlex.split(command)
+    place = next((n for n, word in enumerate(words) if word.endswith(".py")), None)
+    if place is None or not (root / words[place]).is_file() or "pytest" in words[:place]:
+        return None
+    path = (root / words[place]).resolve()
+    if not path.is_relative_to(root):
+        return None
+    return Script(
+        kind="main",
+        path=path.relative_to(root).as_posix(),
+        arguments=tuple(words[place + 1 :]),
+    )
 
 
 def line_of(reader: Reader) -> AcceptanceLine:
