@@ -27,6 +27,7 @@ from typing import Literal
 import msgspec
 
 from cudal1_ci.compare.config import CompareConfig
+from cudal1_ci.compare.messages import refusal, said
 from cudal1_ci.compare.pairs import Pair, Pairs, in_order, is_guess
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pool import Pool
@@ -344,21 +345,6 @@ def indulgent(problem: Problem) -> Problem:
 
     workloads = tuple(map(any_value, problem.workloads))
     return msgspec.structs.replace(problem, workloads=workloads)
-
-
-def refusal(found: Evaluation) -> Comparison:
-    """Return the comparison of a target without times."""
-    message = said(found) or "it could not be run"
-    if found.verdict.status in ("invalid_reference", "degenerate"):
-        return Comparison(verdict="skipped", reason=f"the base: {message}")
-    if found.verdict.status == "inconclusive":
-        return Comparison(verdict="inconclusive", reason=message)
-    return Comparison(verdict="inconclusive", reason=f"the head: {message}")
-
-
-def said(found: Evaluation) -> str:
-    messages = [finding.message for finding in found.verdict.findings]
-    return messages[0] if messages else ""
 
 
 def is_alarming(looks: Sequence[Measurement], config: CompareConfig) -> bool:

@@ -179,8 +179,18 @@ def test_other_outputs_are_noted_and_times_compared_all_the_same(run):
 @pytest.mark.parametrize(
     ("answer", "verdict", "reason"),
     [
-        ("runtime_error", "inconclusive", "the head: off by 1"),
-        ("invalid_reference", "skipped", "the base: off by 1"),
+        (
+            "runtime_error",
+            "inconclusive",
+            "the head fails with what the base takes: off by 1",
+        ),
+        (
+            "incorrect_shape",
+            "inconclusive",
+            "off by 1: calls that return other things are not timed against each other",
+        ),
+        ("invalid_reference", "skipped", "the base cannot be timed like this: off by 1"),
+        ("degenerate", "skipped", "times of the base would mean little: off by 1"),
         ("inconclusive", "inconclusive", "off by 1"),
         (WorkerError("it died"), "inconclusive", "the verifier failed: it died"),
     ],
