@@ -22,8 +22,9 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.discover.discovery import discover
+from cudal1_ci.discover.file_reader import Reader
 from cudal1_ci.discover.files import DiscoveryConfig
-from cudal1_ci.discover.readers import Reader, Readers
+from cudal1_ci.discover.readers import Readers
 from cudal1_ci.discover.scripts import Script, scripts_of
 from cudal1_ci.optimize.own_programs import SPENT, OwnPrograms, Start
 from cudal1_ci.records import (
