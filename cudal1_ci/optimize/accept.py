@@ -58,12 +58,17 @@ class Acceptor:
         start: Start | None = None,
         limit_s: float = 0.0,
         trace: str | None = None,
+        top: Path | None = None,
     ):
-        self.root, self.archive = root.resolve(), archive
-        self.trace = script_of_command(trace, self.root) if trace else None
+        self.archive = archive
+        # Readers, tests and pages may lie above the folder that is scanned.
+        self.root = (top or root).resolve()
+        self.prefix = root.resolve().relative_to(self.root)
+        self.trace = script_of_command(trace, root.resolve()) if trace else None
         self.start, self.limit_s = start, limit_s
-        # Where a hook or a test is, is not for `include` to say.
-        self.config = msgspec.structs.replace(config, tests=True, include=())
+        # Where a hook or a test is, is not for `include` to say. Globs are those of the folder.
+        exclude = config.exclude if self.root == root.resolve() else ()
+        self.config = msgspec.structs.replace(config, tests=True, include=(), exclude=exclude)
         self.lock = threading.Lock()
 
     @cached_property
@@ -77,7 +82,7 @@ class Acceptor:
         if self.start is None or self.limit_s <= 0:
             return None
         scripts = scripts_of(self.root, self.config)
-        if self.trace is not None:
+        if self.trace is not None and self.prefix == Path():
             scripts = (self.trace, *(one for one in scripts if one.path != self.trace.path))
         return OwnPrograms(self.readers, scripts, self.start)
 
@@ -137,7 +142,8 @@ class Acceptor:
         searched = Acceptance(num_files=self.readers.num_files, lines=self.lines_of(evaluation))
         if searched.broken or self.programs is None:
             return searched
-        ran = self.programs.compared(program.overlay, qualname, deadline_s)
+        overlay = [self.placed(one) for one in program.overlay]
+        ran = self.programs.compared(overlay, qualname, deadline_s)
         lines = sorted((*ran.lines, *searched.lines), key=lambda one: ORDER[one.result])
         return msgspec.structs.replace(
             searched,
@@ -153,11 +159,16 @@ class Acceptor:
             return ()
         readers = [
             one
-            for file in program.overlay
+            for file in map(self.placed, program.overlay)
             if file.base_digest is not None
             for one in self.readers.of(file.path, self.before(file), file.text)
         ]
         return tuple(line_of(one) for one in sorted(readers, key=lambda one: not one.refuses))
+
+    def placed(self, file: OverlayFile) -> OverlayFile:
+        """Return a file with its path below the top of the repository."""
+        path = (self.prefix / file.path).as_posix()
+        return msgspec.structs.replace(file, path=path)
 
     def before(self, file: OverlayFile) -> str:
         return self.readers.text(file.path).decode("utf-8", "replace")

@@ -94,6 +94,17 @@ def test_a_hook_in_a_test_is_found_though_tests_hold_no_targets(
     assert [one.path for one in found.broken] == ["tests/test_model.py"]
 
 
+def test_a_hook_above_the_folder_that_is_scanned_is_found(tmp_path: Path, archive: Archive) -> None:
+    folder = tmp_path / "library"
+    folder.mkdir()
+    write(folder)
+    (tmp_path / "record.py").write_text(HOOK, encoding="utf-8")
+    acceptor = Acceptor(folder, DiscoveryConfig(), archive, top=tmp_path)
+    found = acceptor.accepted(patched(folder, MODEL.replace(OLD, FUSED)), 600.0).acceptance
+    assert found is not None
+    assert [(one.path, one.line) for one in found.broken] == [("record.py", 6)]
+
+
 def test_what_was_found_is_kept_for_the_same_tree(tmp_path: Path, archive: Archive) -> None:
     write(tmp_path)
     after = MODEL.replace(OLD, FUSED)
