@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ from cudal1_ci.render.wording import acceptance_text
 
 STATE = ".cudal1-ci"
 SUITE_S = 900.0
+BLOCKS_S = float(os.environ.get("BLOCKS_S", "900"))
+"""For the README blocks of one patch on both trees."""
 RECORDED = "vit_pytorch/vit.py"
 OLD = """\
         dots = torch.matmul(q, k.transpose(-1, -2)) * self.scale
@@ -137,13 +140,17 @@ def patched(folder: Path, diff: str, scratch: str) -> Path:
 def blocks(folder: Path, copy: Path, python: Path) -> dict[str, Any]:
     """Run all README blocks on both trees; what differs is run on both once more."""
     limits = Limits(cell_s=90.0, script_s=180.0)
-    found: dict[str, Any] = {"num_same": 0, "num_not_run": 0, "differ": []}
+    found: dict[str, Any] = {"num_same": 0, "num_not_run": 0, "num_not_reached": 0, "differ": []}
+    deadline_s = time.monotonic() + BLOCKS_S
     scripts = [script for script in scripts_of(folder) if script.kind == "readme"]
     with (
         Harvester(folder, python=str(python)) as here,
         Harvester(copy, python=str(python)) as there,
     ):
         for script in scripts:
+            if time.monotonic() > deadline_s:
+                found["num_not_reached"] += 1
+                continue
             before = here.run(script, limits=limits, compares=True)
             if not any(cell.outcome == "ran" for cell in before.cells):
                 found["num_not_run"] += 1
@@ -217,8 +224,11 @@ def measured(folder: Path, python: Path, budget: str, trace_s: float) -> dict[st
     }
 
 
-def rewritten(folder: Path, python: Path, most: int, trace_s: float) -> dict[str, Any]:
-    """Trace a checkout, and check the first edit of the source for targets that have one."""
+def rewritten(
+    folder: Path, python: Path, most: int, trace_s: float, keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """Trace a checkout, and check the first edit of the source for targets that have one. What is
+    known so far is kept after each."""
     shutil.rmtree(folder / STATE, ignore_errors=True)
     trace(folder, python, trace_s)
     settings = load_settings(folder, overrides={"python": str(python), "device": "cpu"})
@@ -226,6 +236,12 @@ def rewritten(folder: Path, python: Path, most: int, trace_s: float) -> dict[str
     plan = plan_of(scope, settings, progress, change=None, retrace=False, only_reads=False)
     before = suite(folder, python)
     winners: list[dict[str, Any]] = []
+    found_so_far = {
+        **commit_of(folder),
+        "suite_passed": sum(outcome == "passed" for outcome in before.values()),
+        "suite_failed": sum(outcome in ("failure", "error") for outcome in before.values()),
+        "winners": winners,
+    }
     with (
         context_without_memory(plan, settings, progress) as context,
         contextlib.closing(acceptor_of(plan, settings, context.archive)) as acceptor,
@@ -254,13 +270,8 @@ def rewritten(folder: Path, python: Path, most: int, trace_s: float) -> dict[str
                     else None,
                 }
             )
-            print(json.dumps(winners[-1]), file=sys.stderr, flush=True)
-    return {
-        **commit_of(folder),
-        "suite_passed": sum(outcome == "passed" for outcome in before.values()),
-        "suite_failed": sum(outcome in ("failure", "error") for outcome in before.values()),
-        "winners": winners,
-    }
+            keep(found_so_far)
+    return found_so_far
 
 
 def said_of(found: Acceptance) -> dict[str, Any]:
@@ -300,19 +311,27 @@ def main() -> None:
     parser.add_argument("--rewrites", type=int, help="time nothing, and take this many edits")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    document = {"provenance": provenance(), "budget": arguments.budget, "results": []}
+    document: dict[str, Any] = {
+        "provenance": provenance(),
+        "budget": arguments.budget,
+        "results": [],
+    }
+
+    def keep(last: dict[str, Any]) -> None:
+        known = [one for one in document["results"] if one["repository"] != last["repository"]]
+        document["results"] = [*known, last]
+        text = json.dumps(document, indent=1)
+        arguments.output.write_text(text + "\n", encoding="utf-8")
+
     for checkout in arguments.checkouts:
         folder, python = checkout.resolve(), arguments.python.absolute()
         if arguments.rewrites:
-            found = rewritten(folder, python, arguments.rewrites, arguments.trace_s)
+            found = rewritten(folder, python, arguments.rewrites, arguments.trace_s, keep)
         else:
             found = measured(folder, python, arguments.budget, arguments.trace_s)
         if (folder / RECORDED).is_file():
             found["recorded_case"] = recorded_case(folder)
-        document["results"].append(found)
-        text = json.dumps(document, indent=1)
-        arguments.output.write_text(text + "\n", encoding="utf-8")
-    print(text)
+        keep(found)
 
 
 if __name__ == "__main__":
