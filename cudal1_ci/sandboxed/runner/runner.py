@@ -21,6 +21,7 @@ from ..wire.channel import Channel, ChannelClosed
 from ..wire.codec import decode
 from ..wire.runner import (
     REQUEST,
+    WIDE_UNITS,
     Aftermath,
     Answer,
     AskCached,
@@ -117,7 +118,7 @@ class Runner:
             case Batch():
                 if request.rounding is None:
                     return batches.batch(request.seed, request.keeps)
-                with rounded(request.rounding):
+                with rounded(request.rounding, WIDE_UNITS):
                     return batches.batch(request.seed, request.keeps)
             case Deliver():
                 return batches.deliver(request.region)

@@ -20,6 +20,8 @@ from .verdicts import MOST_US, CallCost, Demand, KernelTime
 MAX_ROWS = 256
 Wider = Literal["float64"]
 """Dtype of the oracle's floats."""
+WIDE_UNITS = 8
+"""Units in the last place by which operations move where thresholds are looked for."""
 Microseconds = Annotated[float, Within(0, MOST_US)]
 Names = Annotated[tuple[Text, ...], AtMost(MAX_SLOTS)]
 
@@ -508,7 +510,7 @@ class Batch(Asks[Claim]):
     keeps: bool = False
     """Whether outputs that are committed are kept until the last call returned."""
     rounding: int | None = None
-    """As of `CallSets`."""
+    """As of `CallSets`, by `WIDE_UNITS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
