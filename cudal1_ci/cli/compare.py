@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import committed_change, folder_in_repository, is_clean
 from cudal1_ci.github.trees import Trees
 from cudal1_ci.pool import Pool
+from cudal1_ci.processes.interpreter import find_interpreter
 from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import Progress
@@ -119,7 +120,13 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     refuse_unwritable_outputs(flags)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)
-    trees = Trees(path, folder, setup=settings.compare.setup)
+    trees = Trees(
+        path,
+        folder,
+        setup=settings.compare.setup,
+        python=settings.python or find_interpreter(path, os.environ).python,
+        commands=settings.commands,
+    )
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     if head == "HEAD" and not is_clean(path):
         progress.notice("work that is not committed is not compared")
@@ -139,9 +146,21 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
             on_gpu=measures_on_gpu(settings.device),
         )
         pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
-        report = measured(pairs, plan, change, path, place, known, progress, flags)
+        # Tests ran in between, and something may have while it was measured.
+        with intact(trees, (change.base_sha, change.head_sha)):
+            report = measured(pairs, plan, change, path, place, known, progress, flags)
     write_report(published(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))
+
+
+@contextlib.contextmanager
+def intact(trees: Trees, commits: Sequence[str]) -> Iterator[None]:
+    """Raise DiscoveryError where a tree is another one before or after what is measured."""
+    for sha in commits:
+        trees.check(sha)
+    yield
+    for sha in commits:
+        trees.check(sha)
 
 
 def comparing(settings: Settings) -> Settings:

@@ -21,11 +21,18 @@ from pathlib import Path
 
 from cudal1_ci.errors import DiscoveryError, UnsupportedError
 from cudal1_ci.git import GIT_TIMEOUT_S, git_environment, repository_top
-from cudal1_ci.processes.environment import without_secrets
+from cudal1_ci.github.tree_integrity import altered, named, unlike_the_commit, write_manifest
+from cudal1_ci.processes.enclosed import (
+    CommandsConfig,
+    Enclosure,
+    environment_folder,
+    run_to_end,
+)
 from cudal1_ci.records import content_hash
 from cudal1_ci.records.archive import make_folder
 
 SETUP_TIMEOUT_S = 1800.0
+CONFINED = CommandsConfig()
 MOST_TREES = 6
 """Trees kept in the folder; the least recently used are removed."""
 
@@ -33,8 +40,20 @@ MOST_TREES = 6
 class Trees:
     """Hold the trees of commits of one repository."""
 
-    def __init__(self, root: Path, folder: Path, *, setup: Sequence[str] = ()):
-        """Use `root`, the scanned folder, perhaps below the top; run `setup` once in each tree."""
+    def __init__(
+        self,
+        root: Path,
+        folder: Path,
+        *,
+        setup: Sequence[str] = (),
+        python: str | None = None,
+        commands: CommandsConfig = CONFINED,
+    ):
+        """Use `root`, the scanned folder, perhaps below the top; run `setup` once in each tree,
+        confined as `commands` says. `python` is the project's interpreter.
+        """
+        self.python = python
+        self.commands = commands
         self.top = repository_top(root)
         self.below = root.resolve().relative_to(self.top.resolve())
         self.folder = folder.absolute()  # git is run at the top, wherever this process is
@@ -47,9 +66,10 @@ class Trees:
             DiscoveryError: The commit has no such folder, or git fails.
             UnsupportedError: A command of `setup` failed there.
         """
-        name = sha[:16] if not self.setup else f"{sha[:16]}-{content_hash(self.setup)[:8]}"
-        tree = self.folder / name
+        tree = self.folder / self.name_of(sha)
         with locked(self.folder):
+            if tree.is_dir() and self._altered(sha, tree):
+                shutil.rmtree(tree)
             if not tree.is_dir():
                 self._make(sha, tree)
             os.utime(tree)
@@ -58,6 +78,22 @@ class Trees:
         if not found.is_dir():
             raise DiscoveryError(f"{sha[:12]}: has no folder {self.below.as_posix()}")
         return found
+
+    def check(self, sha: str) -> None:
+        """Raise DiscoveryError where a tree is not what was made of its commit."""
+        tree = self.folder / self.name_of(sha)
+        if found := self._altered(sha, tree):
+            raise DiscoveryError(
+                f"the tree of {sha[:12]} was changed since it was written, so nothing of it is "
+                f"believed: {named(found)}"
+            )
+
+    def name_of(self, sha: str) -> str:
+        """Return the name of a commit's tree."""
+        return sha[:16] if not self.setup else f"{sha[:16]}-{content_hash(self.setup)[:8]}"
+
+    def _altered(self, sha: str, tree: Path) -> list[str]:
+        return altered(tree, manifest_of(tree), self.top, sha)
 
     def _make(self, sha: str, tree: Path) -> None:
         """Make the tree, and give it its name only when all of it is there."""
@@ -70,8 +106,47 @@ class Trees:
             git(self.top, environment, "read-tree", sha)
             git(self.top, environment, "checkout-index", "--all", f"--prefix={files}/")
             for command in self.setup:
-                run_setup(command, files / self.below)
+                self._run_setup(command, files)
+            again = list(unlike_the_commit(files, self.top, sha))
+            if again:  # a build may rewrite a lock file; the source is the commit's
+                paths = ["--", *again]
+                git(self.top, environment, "checkout-index", "-f", f"--prefix={files}/", *paths)
+            write_manifest(files, manifest_of(tree))
             files.rename(tree)
+
+    def _run_setup(self, command: str, files: Path) -> None:
+        """Run a command of the configuration in a tree. It sees the system, the interpreter and
+        this tree. What it installs into the interpreter's environment is dropped.
+
+        Raises:
+            UnsupportedError: It failed; the message ends with its last output.
+        """
+        environment = environment_folder(self.python) if self.python else None
+        enclosure = Enclosure(
+            pythons=(self.python,) if self.python else (),
+            writable=(str(files),),
+            copied=(environment,) if environment else (),
+            config=self.commands,
+        )
+        words, folder = ("/bin/sh", "-c", command), files / self.below
+        try:
+            code, said = run_to_end(words, folder, enclosure, os.environ, SETUP_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise UnsupportedError(
+                f"setup `{command}`: not done in {SETUP_TIMEOUT_S:.0f} s"
+            ) from error
+        if code != 0:
+            lines = said.strip().splitlines()[-5:]
+            raise UnsupportedError(
+                f"setup `{command}` failed with exit code {code} in a tree of the repository "
+                "(`compare.setup` in the configuration). It writes to the tree alone, and reaches "
+                "the network if `commands.network` is set:\n" + "\n".join(lines)
+            )
+
+
+def manifest_of(tree: Path) -> Path:
+    """Return the file in which the contents of a tree are written down."""
+    return tree.with_name(f"{tree.name}.manifest")
 
 
 def git(top: Path, environment: Mapping[str, str], *arguments: str) -> None:
@@ -88,33 +163,6 @@ def git(top: Path, environment: Mapping[str, str], *arguments: str) -> None:
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise DiscoveryError(f"git {arguments[0]}: {said[-1] if said else 'failed'}")
-
-
-def run_setup(command: str, folder: Path) -> None:
-    """Run a command of the configuration in a tree, without the secrets of this process.
-
-    Raises:
-        UnsupportedError: It failed; the message ends with its last output.
-    """
-    try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=folder,
-            env=without_secrets(os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=SETUP_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UnsupportedError(f"setup `{command}`: not done in {SETUP_TIMEOUT_S:.0f} s") from error
-    if done.returncode != 0:
-        said = done.stdout.decode("utf-8", "replace").strip().splitlines()[-5:]
-        raise UnsupportedError(
-            f"setup `{command}` failed with exit code {done.returncode} in a tree of the "
-            "repository (`compare.setup` in the configuration):\n" + "\n".join(said)
-        )
 
 
 @contextmanager
@@ -134,3 +182,4 @@ def remove_oldest(folder: Path, most: int) -> None:
     old = sorted(whole, key=lambda one: one.stat().st_mtime)[:-most]
     for one in [*old, *(one for one in trees if one not in whole)]:
         shutil.rmtree(one, ignore_errors=True)
+        manifest_of(one).unlink(missing_ok=True)

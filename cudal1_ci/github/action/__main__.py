@@ -12,6 +12,7 @@ from cudal1_ci.github.action.publish import publish
 from cudal1_ci.github.action.sweep import sweep
 from cudal1_ci.github.action.trend import trend
 from cudal1_ci.render.workflow_log import workflow_command
+from cudal1_ci.unreadable import make_unreadable
 
 DOORS = {
     "commands": commands,
@@ -35,4 +36,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    make_unreadable()
     sys.exit(main(sys.argv[1:]))
