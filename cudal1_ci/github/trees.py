@@ -1,11 +1,14 @@
 """Check commits out, each once into its own folder, with what the project builds in it.
 
 This is not a git worktree: that writes into the user's repository and runs its hooks. The files of
-a commit are written through our own index. Attributes and filters of the repository apply, as in a
-checkout; hooks do not run, and submodules stay empty. A tree has no `.git`.
+a commit are written through our own index, and those of its submodules from the repositories that
+the checkout has of them. No hook and no filter runs: a file of Git LFS gets the checkout's content
+where that is the same. What the checkout has built is copied where it fits (`built.py`). A tree
+has no `.git`; programs that ask it for a version find that in the environment.
 
     trees = Trees(Path("."), Path(".cudal1-ci/trees"), setup=("pip install -e .",))
     base = trees.of("0123abcd...")
+    trees.notices          # what a reader must know: a submodule that is not here
 """
 
 from __future__ import annotations
@@ -20,15 +23,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cudal1_ci.errors import DiscoveryError, UnsupportedError
-from cudal1_ci.git import GIT_TIMEOUT_S, git_environment, repository_top
+from cudal1_ci.git import repository_top
+from cudal1_ci.github.built import copy_built, site_of
+from cudal1_ci.github.files_of_commit import write_commit
 from cudal1_ci.github.tree_integrity import altered, named, unlike_the_commit, write_manifest
-from cudal1_ci.processes.enclosed import (
-    CommandsConfig,
-    Enclosure,
-    environment_folder,
-    run_to_end,
-)
-from cudal1_ci.records import content_hash
+from cudal1_ci.github.version_of_commit import version_variables
+from cudal1_ci.processes.enclosed import CommandsConfig, Enclosure, environment_folder, run_to_end
+from cudal1_ci.records import Notice, content_hash
 from cudal1_ci.records.archive import make_folder
 
 SETUP_TIMEOUT_S = 1800.0
@@ -46,18 +47,23 @@ class Trees:
         folder: Path,
         *,
         setup: Sequence[str] = (),
+        setup_s: float | None = None,
         python: str | None = None,
         commands: CommandsConfig = CONFINED,
     ):
-        """Use `root`, the scanned folder, perhaps below the top; run `setup` once in each tree,
-        confined as `commands` says. `python` is the project's interpreter.
+        """Use `root`, the scanned folder, perhaps below the top. Run `setup` once in each tree, a
+        command for at most `setup_s`, confined as `commands` says. `python` is the project's
+        interpreter, in which the project may be installed.
         """
+        self.setup_s = min(SETUP_TIMEOUT_S, setup_s or SETUP_TIMEOUT_S)
+        self.site = site_of(python) if python else None
         self.python = python
         self.commands = commands
         self.top = repository_top(root)
         self.below = root.resolve().relative_to(self.top.resolve())
         self.folder = folder.absolute()  # git is run at the top, wherever this process is
         self.setup = tuple(setup)
+        self.notices: list[Notice] = []
 
     def of(self, sha: str) -> Path:
         """Return the scanned folder as it is in a commit.
@@ -72,6 +78,9 @@ class Trees:
                 shutil.rmtree(tree)
             if not tree.is_dir():
                 self._make(sha, tree)
+            # Each time, as the checkout may have been built since.
+            self._say(copy_built(self.top, sha, tree, self.site))
+            write_manifest(tree, manifest_of(tree))
             os.utime(tree)
             remove_oldest(self.folder, MOST_TREES)
         found = tree / self.below
@@ -102,19 +111,31 @@ class Trees:
         ) as scratch:
             files = Path(scratch) / "tree"
             files.mkdir()
-            environment = git_environment() | {"GIT_INDEX_FILE": str(Path(scratch) / "index")}
-            git(self.top, environment, "read-tree", sha)
-            git(self.top, environment, "checkout-index", "--all", f"--prefix={files}/")
-            for command in self.setup:
-                self._run_setup(command, files)
-            again = list(unlike_the_commit(files, self.top, sha))
-            if again:  # a build may rewrite a lock file; the source is the commit's
-                paths = ["--", *again]
-                git(self.top, environment, "checkout-index", "-f", f"--prefix={files}/", *paths)
-            write_manifest(files, manifest_of(tree))
+            self._say(write_commit(self.top, sha, files, Path(scratch)))
+            if self.setup:
+                copy_built(self.top, sha, files, self.site)
+                variables = version_variables(self.top, sha)
+                for command in self.setup:
+                    self._run_setup(command, files, variables)
+                self._restore(sha, files, Path(scratch))
             files.rename(tree)
 
-    def _run_setup(self, command: str, files: Path) -> None:
+    def _restore(self, sha: str, files: Path, scratch: Path) -> None:
+        """Write tracked files again that a build has rewritten, such as a lock file."""
+        changed = list(unlike_the_commit(files, self.top, sha))
+        if changed:
+            again = scratch / "again"
+            again.mkdir()
+            write_commit(self.top, sha, again, scratch)
+        for path in changed:
+            there = files / path
+            if there.is_dir() and not there.is_symlink():
+                shutil.rmtree(there)
+            there.unlink(missing_ok=True)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            (again / path).rename(there)
+
+    def _run_setup(self, command: str, files: Path, variables: Mapping[str, str]) -> None:
         """Run a command of the configuration in a tree. It sees the system, the interpreter and
         this tree. What it installs into the interpreter's environment is dropped.
 
@@ -129,11 +150,13 @@ class Trees:
             config=self.commands,
         )
         words, folder = ("/bin/sh", "-c", command), files / self.below
+        known = {**os.environ, **variables}
         try:
-            code, said = run_to_end(words, folder, enclosure, os.environ, SETUP_TIMEOUT_S)
+            code, said = run_to_end(words, folder, enclosure, known, self.setup_s)
         except subprocess.TimeoutExpired as error:
             raise UnsupportedError(
-                f"setup `{command}`: not done in {SETUP_TIMEOUT_S:.0f} s"
+                f"setup `{command}`: not done in {self.setup_s:.0f} s; it is part of the budget "
+                "(`--budget`), so give that more time or the command less to do"
             ) from error
         if code != 0:
             lines = said.strip().splitlines()[-5:]
@@ -143,26 +166,13 @@ class Trees:
                 "the network if `commands.network` is set:\n" + "\n".join(lines)
             )
 
+    def _say(self, notices: Sequence[Notice]) -> None:
+        self.notices += [notice for notice in notices if notice not in self.notices]
+
 
 def manifest_of(tree: Path) -> Path:
     """Return the file in which the contents of a tree are written down."""
     return tree.with_name(f"{tree.name}.manifest")
-
-
-def git(top: Path, environment: Mapping[str, str], *arguments: str) -> None:
-    """Run git. Raises: DiscoveryError with git's own words."""
-    done = subprocess.run(
-        ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments],
-        cwd=top,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=GIT_TIMEOUT_S * 5,
-        check=False,
-    )
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise DiscoveryError(f"git {arguments[0]}: {said[-1] if said else 'failed'}")
 
 
 @contextmanager
