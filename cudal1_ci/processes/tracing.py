@@ -114,11 +114,13 @@ def take_over(out: Path, folder: Path) -> None:
             end = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue
+        found = os.fstat(end)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > room:
+            os.close(end)
+            continue
+        room -= found.st_size
         with os.fdopen(end, "rb") as stream:
-            size = os.fstat(end).st_size
-            if stat.S_ISREG(os.fstat(end).st_mode) and size <= room:
-                room -= size
-                (folder / file.name).write_bytes(stream.read(size))
+            (folder / file.name).write_bytes(stream.read(found.st_size))
 
 
 def top_of(root: Path) -> Path:

@@ -63,7 +63,7 @@ for line in open(f'/proc/{{pid}}/maps'):
     "unit_of_systemd": "d=$USERHOME/.config/systemd/user; mkdir -p $d; echo > $d/evil.service",
     "keys_of_ssh": "echo evil >> $USERHOME/.ssh/authorized_keys",
     # --- what git runs
-    "hook": "h=.git/hooks/post-checkout; printf '#!/bin/sh\\nevil\\n' > $h; chmod +x $h",
+    "hook": "h=.git/hooks/post-checkout; printf '#!/bin/sh\\nevil\\n' > $h",
     "fsmonitor": "printf '[core]\\nfsmonitor = evil\\n' >> .git/config",
     "filter": "printf '[filter \"x\"]\\nsmudge = evil\\n' >> .git/config",
     "attributes": "mkdir -p .git/info; echo '* filter=x' > .git/info/attributes",
@@ -80,7 +80,8 @@ print('breach' if libc.ptrace(16, int(os.environ['OTHER']), 0, 0) == 0 else 'no'
 import os
 pid = int(os.environ['OTHER'])
 os.sched_setaffinity(pid, os.sched_getaffinity(pid)); print('breach')" """,
-    "daemon": f"""setsid {PYTHON} "import time; time.sleep(60)" $MARK >/dev/null 2>&1 & sleep 0.2""",
+    "daemon": f"""setsid {PYTHON} "import time; time.sleep(60)" $MARK >/dev/null 2>&1 &
+        sleep 0.2""",
     "daemon_of_two_forks": f"""{PYTHON} "
 import os, sys, time
 if os.fork() == 0:
