@@ -5,8 +5,8 @@ Real: the workflow's expressions, the composite actions, the environment's scrip
 `publish`, which speaks over HTTP to a GitHub with a state on this machine, by way of GitHub's own
 description of what may be asked and answered. Events are those that GitHub has recorded, with the
 names and commits of the test. Not real: act enforces no permissions, no fork's token and no
-concurrency (so `queue:`, which it does not know, is taken out); checkout, upload and download are
-stand-ins that do the same with a local repository and a folder.
+concurrency (so `queue:` and `cache-mode:`, which it does not know, are taken out); checkout, upload
+and download are stand-ins that do the same with a local repository and a folder.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ class Rig:
 def example(name: str) -> str:
     """A shipped workflow without the key that act does not know."""
     text = (ROOT / "examples" / "workflows" / name).read_text("utf-8")
-    return text.replace("      queue: max\n", "")
+    return text.replace("      queue: max\n", "").replace("cache-mode: none\n", "")
 
 
 def shipped(**inputs: str) -> str:

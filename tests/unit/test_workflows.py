@@ -178,6 +178,31 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
         assert job["timeout-minutes"] <= most, name
 
 
+EVERYWHERE = sorted(
+    path
+    for folder in ("templates", "examples", ".github", "actions")
+    for path in (ROOT / folder).rglob("*.yml")
+    if "jobs" in (yaml.safe_load(path.read_text("utf-8")) or {})
+)
+
+
+@pytest.mark.parametrize("path", EVERYWHERE, ids=name_of)
+def test_no_job_reads_or_writes_the_cache_and_each_has_the_least_rights(path):
+    """Code of a pull request that writes the default branch's cache runs in later jobs."""
+    read = document(path)
+    assert read["permissions"] == {}
+    assert read["cache-mode"] == "none"
+    for name, job in read["jobs"].items():
+        assert job.get("cache-mode", "none") == "none", name
+        rights = job["permissions"]
+        runs_code = any(
+            step.get("uses", "").startswith("actions/checkout@") for step in job["steps"]
+        )
+        if runs_code and path.name not in (REMEMBERING, RELEASING):
+            assert rights == {"contents": "read"}, name
+        assert not [step for step in job["steps"] if "actions/cache" in step.get("uses", "")]
+
+
 PUBLISHER_USES = (
     r"actions/download-artifact@|OWNER/cudal1-ci/actions/(publish|commands)@"
     r"|github/codeql-action/upload-sarif@"
