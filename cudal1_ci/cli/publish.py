@@ -17,6 +17,7 @@ from cudal1_ci.github.acknowledgements import Agreed, covered
 from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.event import Occasion, occasion
 from cudal1_ci.github.plan import Known, Options, Texts, plan, plan_abandoned, plan_start
+from cudal1_ci.github.provenance import labeled, provenance
 from cudal1_ci.github.publication import (
     about,
     carry_out,
@@ -133,8 +134,9 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     options = Options(
         fail_on=flags["fail_on"],
         comment=flags["comment_when"],
-        suggestions=flags["suggestions"],
+        suggestions=flags["suggestions"] and not run.is_of_a_fork,
         check=flags["check"],
+        is_verified=not run.is_of_a_fork,
     )
     try:
         client = client_of(run, environ, flags)
@@ -143,8 +145,9 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         # What was measured is reported, whatever GitHub says.
         _summarize(_texts(document, run, flags, ()), environ)
         raise
+    origin = provenance(client, run, known.pull.number if known.pull else None, [document.folder])
     agreements = kept(known, run)
-    document = covered(document, agreements)
+    document = covered(labeled(document, origin), agreements)
     texts = _texts(document, run, flags, agreements)
     _summarize(texts, environ)
     post(plan(document, texts, run, options, known), client, flags)

@@ -35,6 +35,8 @@ class Occasion(Record, frozen=True, kw_only=True):
     """Of the pull request, where the event says it."""
     head_repository: str | None = None
     head_branch: str | None = None
+    is_after_a_pull_request: bool = False
+    """Whether a workflow of a pull request has measured, and another one posts."""
     workflow: str = "cudal1-ci"
     run_id: int
     """Of the run that measured; a later run has a higher one."""
@@ -46,6 +48,11 @@ class Occasion(Record, frozen=True, kw_only=True):
     def is_looked_up(self) -> bool:
         """Return whether there may be a pull request that only GitHub can name."""
         return self.number is None and self.head_branch is not None
+
+    @property
+    def is_of_a_fork(self) -> bool:
+        """Return whether a job of another repository has measured, or of one that is gone."""
+        return self.is_after_a_pull_request and self.head_repository != self.repository
 
     @property
     def run_url(self) -> str:
@@ -65,6 +72,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
     number: int | None = None
     head = None
     branch: str | None = None
+    is_after = False
     if event.pull_request is not None:
         number, head = event.pull_request.number, event.pull_request.head.repo
         sha, branch = event.pull_request.head.sha, event.pull_request.head.ref
@@ -73,6 +81,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         sha, run_id, attempt = measured.head_sha, measured.id, measured.run_attempt
         if measured.event in PULL_REQUEST:
             head, branch = measured.head_repository, measured.head_branch
+            is_after = True
     elif event.merge_group is not None:
         sha = event.merge_group.head_sha
     elif event.inputs is not None and event.inputs.number:
@@ -86,6 +95,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         number=number,
         head_repository=head.full_name if head else None,
         head_branch=branch if head else None,
+        is_after_a_pull_request=is_after,
         workflow=environ.get("GITHUB_WORKFLOW") or "cudal1-ci",
         run_id=run_id,
         attempt=attempt,

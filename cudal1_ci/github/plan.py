@@ -46,6 +46,8 @@ class Options(Record, frozen=True, kw_only=True):
     suggestions: bool = True
     check: bool = True
     """Whether there is a check run; an extra report on request has none."""
+    is_verified: bool = True
+    """Whether only this repository's people control the job that measured."""
 
 
 class Pull(Record, frozen=True, kw_only=True):
@@ -179,6 +181,11 @@ def _check(
         (texts.summary, texts.comment),
         check.annotations_of(document),
     )
+    if not options.is_verified:
+        if first["conclusion"] == "success":
+            is_lax = options.fail_on == "never"
+            first["conclusion"] = "neutral" if is_lax else "failure"
+        first["output"]["title"] = f"Unverified: {first['output']['title']}"[: check.MAX_TITLE]
     runs = f"/repos/{occasion.repository}/check-runs"
     if known.check_id is None:
         post = Post(method="POST", path=runs, payload=first)

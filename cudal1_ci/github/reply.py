@@ -34,8 +34,8 @@ the head (`ack`: after the target), which leaves no doubt about what was meant.
 """
 FIXES = {
     "run": (
-        "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`; a run is "
-        "started again for a month, and not while it lasts"
+        "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`; a run "
+        "is started again for a month, and not while it lasts"
     ),
     "optimize": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "apply": (
