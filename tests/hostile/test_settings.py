@@ -70,6 +70,25 @@ def test_settings_of_the_head_run_nothing_and_loosen_nothing(repository, tmp_pat
     assert configuration_changed(repository, base), "and so there are no proposals"
 
 
+def test_nothing_of_a_checkout_is_run(tmp_path):
+    """To find targets is to read: of the project no line runs, not even its `sitecustomize`."""
+    root, ran = tmp_path / "project", tmp_path / "ran"
+    (root / "pkg").mkdir(parents=True)
+    evil = f"open({str(ran)!r}, 'w')\n"
+    module = (
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
+    )
+    for name in ("sitecustomize.py", "conftest.py", "torch.py", "setup.py", "json.py"):
+        (root / name).write_text(evil)
+    (root / "pkg" / "__init__.py").write_text(evil)
+    (root / "pkg" / "net.py").write_text(evil + module)
+    words = [sys.executable, "-m", "cudal1_ci", "scan", "--list", "--json", "-", "."]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True)
+    assert "Net" in done.stdout, done.stderr
+    assert not ran.exists()
+
+
 def test_the_same_settings_count_where_the_base_has_them(repository, tmp_path):
     (repository / "pyproject.toml").write_text("[tool.cudal1-ci]\ntrace = 'echo it-ran'\n")
     git(repository, "commit", "-qam", "base")

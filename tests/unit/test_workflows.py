@@ -385,6 +385,7 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
             )
         ),
         *(ROOT / "tests/unit/github").glob("test_*.py"),
+        *(ROOT / "tests/hostile").glob("test_*.py"),
     ]
     there = {
         name
