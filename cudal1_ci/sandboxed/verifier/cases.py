@@ -263,13 +263,14 @@ class Case:
         before_copy: Callable[[Sequence[Called], int], None] | None = None,
         is_between: bool = False,
         rounding: int | None = None,
+        num_units: int = 1,
     ) -> Answer:
         """Call a runner on sets of inputs, by default those of the trials.
 
         Sets go to the runner together, all of them unless they are large. It keeps every output
         until the last call was made, then the outputs are copied. `before_copy` gets the outputs'
         descriptions and the number of the first set, before there is memory for them. runner.py
-        explains `is_between` and `rounding`.
+        explains `is_between`, and wire/runner.py `rounding` with its units.
         """
         leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
@@ -277,9 +278,14 @@ class Case:
         first = 0
         while first < len(sets):
             some = sets[first : first + (self.num_together or 1)]
-            self.answer_some(
-                runner, limits, some, first, answer, dtype, before_copy, is_between, rounding
+            asked = CallSets(
+                sets=tuple(range(len(some))),
+                seeds=tuple(self.seed + 1 + first + i for i in range(len(some))),
+                is_between=is_between,
+                rounding=rounding,
+                num_units=num_units,
             )
+            self.answer_some(runner, limits, some, asked, first, answer, dtype, before_copy)
             first += len(some)
         if leaves_state and not self.train:  # there it is among the outputs of each call
             answer.state = self.state_after(runner, limits)
@@ -290,21 +296,14 @@ class Case:
         runner: RunnerHandle,
         limits: Limits,
         sets: list[InputSet],
+        asked: CallSets,
         first: int,
         answer: Answer,
         dtype: Wider | None,
         before_copy: Callable[[Sequence[Called], int], None] | None,
-        is_between: bool,
-        rounding: int | None,
     ) -> None:
         """Add a runner's answers on some sets, whose first one has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
-        asked = CallSets(
-            sets=tuple(range(len(sets))),
-            seeds=tuple(self.seed + 1 + first + i for i in range(len(sets))),
-            is_between=is_between,
-            rounding=rounding,
-        )
         reply = runner.ask(asked, limits.call_s)
         if len(reply.calls) != len(sets):
             raise runner.failure("malformed", "its answer to `call` is not one for each set")
