@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests import github_answers as full
 from tests.github_git import GitData, Refused
@@ -65,6 +65,8 @@ class GitHub:
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    contents: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Texts of files, by commit and path."""
     requests: list[Request] = field(default_factory=list)
     refusals: list[tuple[str, str, Refused]] = field(default_factory=list)
     git: GitData = field(default_factory=GitData)
@@ -190,6 +192,12 @@ class GitHub:
         ]
         runs = [full.check_run(self.url, REPOSITORY, check) for check in found]
         return 200, {"total_count": len(runs), "check_runs": runs}
+
+    def get_contents(self, query: dict[str, str], path: str) -> Answer:
+        text = self.contents.get((query["ref"], unquote(path)))
+        if text is None:
+            raise Refused(404, "Not Found")
+        return 200, full.contents(self.url, REPOSITORY, unquote(path), text)
 
     def create_comment(self, given: dict[str, Any], number: str) -> Answer:
         if int(number) not in self.issues:
@@ -463,6 +471,7 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", r"R/issues/(\d+)/comments", GitHub.list_comments),
     ("GET", r"R/pulls/(\d+)/comments", GitHub.list_review_comments),
     ("GET", r"R/commits/(\w+)/check-runs", GitHub.list_checks),
+    ("GET", r"R/contents/(.+)", GitHub.get_contents),
     ("POST", r"R/issues/(\d+)/comments", GitHub.create_comment),
     ("PATCH", r"R/issues/comments/(\d+)", GitHub.edit_comment),
     ("POST", "R/check-runs", GitHub.create_check),

@@ -1,7 +1,8 @@
 """Pair the targets to compare: those that a change touches, in both of its trees.
 
 Workloads are the head's, as it is called now; the base is the reference. A target whose file was
-renamed is the same; one that has another name is new, and the old one was removed.
+renamed is the same. One that has another name or place is compared with what it was before, where
+that is certain enough (renames.py); else it is new, and the old one was removed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudal1_ci.compare.renames import earlier_of
 from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.kernel_problems import with_native_files
 from cudal1_ci.discover.plan import Plan, Planned
@@ -24,6 +26,7 @@ from cudal1_ci.records import (
     TreeProgram,
     Workload,
 )
+from cudal1_ci.records.comparison import Cause
 
 PROPOSER = "pull_request"
 """Who wrote the head."""
@@ -39,6 +42,8 @@ class Pair:
     problem: Problem
     """The base, under the head's workloads."""
     head: Candidate
+    previous: str | None = None
+    """`path:qualname` in the base, where that is another one."""
 
     @property
     def num_comparisons(self) -> int:
@@ -67,48 +72,82 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
     known = {(target.path, target.qualname) for target in base.targets}
     assert head.discovery is not None, "a survey keeps what it read"
     paths = {place.module: path for path, place in head.discovery.modules.places.items()}
-    pairs, others = [], []
+    added = [
+        planned.target
+        for planned in head.targets
+        if (before.get(planned.target.path, planned.target.path), planned.target.qualname)
+        not in known
+    ]
+    earlier = earlier_of(added, head.removed, head.root, Path(base.root), before)
+    pairs, others, gone = [], [], dict[Target, Entry]()
     for planned in head.targets:
         target = planned.target
-        if (before.get(target.path, target.path), target.qualname) not in known:
+        old = earlier.get(target)
+        if target in added and old is None:
             others.append(not_compared(planned, "new", IS_NEW))
         elif planned.problem is None:
-            others.append(not_compared(planned, "skipped", planned.reason or "no workload"))
+            reason = planned.reason or "no workload"
+            others.append(not_compared(planned, "skipped", reason, "skipped"))
         else:
             program = planned.problem.reference
             assert isinstance(program, TreeProgram)
             path = paths[program.import_path.partition(":")[0]]
-            reference = as_in(base, program, before.get(path, path), target)
+            path = before.get(path, path) if old is None else old.path
+            reference = as_in(base, program, path, target, old)
             if reference is None:
                 others.append(not_compared(planned, "new", "what launches it is not in the base"))
             else:
-                pairs.append(pair(planned, reference, program))
+                pairs.append(pair(planned, reference, program, old))
+                continue
+        if old is not None:
+            gone[old] = lost(old, f"it is {target.path}:{target.qualname} in the head", target)
+    measured = {earlier[one.target] for one in pairs if one.target in earlier}
     others += [
-        Entry(
-            target=target,
-            skipped=IS_REMOVED,
-            comparison=Comparison(verdict="removed", reason=IS_REMOVED),
-        )
+        gone.get(target) or lost(target, IS_REMOVED)
         for target in head.removed
+        if target not in measured
     ]
     return Pairs(pairs=tuple(pairs), others=tuple(others))
 
 
-def pair(planned: Planned, reference: TreeProgram, program: TreeProgram) -> Pair:
+def lost(target: Target, reason: str, now: Target | None = None) -> Entry:
+    """Return the entry of a target that the head does not have, or has elsewhere (`now`)."""
+    cause: Cause = "lost"
+    if now is not None:
+        cause = "renamed" if now.path == target.path else "moved"
+    return Entry(
+        target=target,
+        skipped=reason,
+        comparison=Comparison(verdict="removed", reason=reason, cause=cause),
+    )
+
+
+def pair(
+    planned: Planned, reference: TreeProgram, program: TreeProgram, old: Target | None = None
+) -> Pair:
     assert planned.problem is not None
     # Without its target: what launches a kernel is compared, and nothing is asked of a candidate
     # for one. Kernels of one launcher are one measurement.
     problem = Problem(reference=reference, workloads=planned.problem.workloads)
     head = Candidate(problem_id=problem.id, program=program, proposer=PROPOSER)
-    return Pair(target=planned.target, problem=problem, head=head)
+    previous = None if old is None else f"{old.path}:{old.qualname}"
+    return Pair(target=planned.target, problem=problem, head=head, previous=previous)
 
 
-def as_in(base: Discovery, program: TreeProgram, path: str, target: Target) -> TreeProgram | None:
-    """Return the head's program as it is in the base, where its file was at `path`."""
+def as_in(
+    base: Discovery, program: TreeProgram, path: str, target: Target, old: Target | None = None
+) -> TreeProgram | None:
+    """Return the head's program as it is in the base, where its file was at `path`, and it may have
+    been `old`.
+    """
     place = base.modules.places.get(path)
     if place is None:
         return None
     qualname = program.import_path.partition(":")[2]
+    if old is not None:
+        if qualname != target.qualname:
+            return None
+        qualname = old.qualname
     found = TreeProgram(
         root=str(Path(base.root).resolve()),
         import_root=place.import_root,
@@ -118,14 +157,16 @@ def as_in(base: Discovery, program: TreeProgram, path: str, target: Target) -> T
     return with_native_files(found, base) if target.is_kernel else found
 
 
-def not_compared(planned: Planned, verdict: ComparisonVerdict, reason: str) -> Entry:
+def not_compared(
+    planned: Planned, verdict: ComparisonVerdict, reason: str, cause: Cause | None = None
+) -> Entry:
     """Return the entry of a target that is in one tree alone, or cannot be called."""
     return Entry(
         target=planned.target,
         skipped=reason,
         hint=planned.hint if verdict == "skipped" else None,
         workloads=planned.workloads,
-        comparison=Comparison(verdict=verdict, reason=reason),
+        comparison=Comparison(verdict=verdict, reason=reason, cause=cause),
     )
 
 

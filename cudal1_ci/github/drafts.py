@@ -16,7 +16,7 @@ from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.github.sweep_issue import Thread
 from cudal1_ci.records import Record
 from cudal1_ci.render.gains import Gain
-from cudal1_ci.render.wording import at_least_text
+from cudal1_ci.render.wording import at_least_gain_text
 
 BRANCHES = "cudal1-ci/sweep"
 _MARKER = re.compile(r"<!-- cudal1-ci:v1 proposal=(?P<id>[0-9a-f]{16}) -->", re.ASCII)
@@ -66,7 +66,9 @@ def branch_of(gain: Gain) -> str:
 
 
 def title_of(gain: Gain) -> str:
-    return one_line(f"Faster {gain.entry.target.qualname}: at least {at_least_text(gain.low)}", 200)
+    return one_line(
+        f"Faster {gain.entry.target.qualname}: {at_least_gain_text(gain.low)} at least", 200
+    )
 
 
 def marked(gain: Gain, text: str) -> str:

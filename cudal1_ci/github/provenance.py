@@ -63,6 +63,9 @@ class Provenance(Record, frozen=True, kw_only=True):
         )
 
 
+UNKNOWN = Provenance(is_verified=False, changed=None)
+
+
 def provenance(
     client: Client | None, run: Occasion, number: int | None, folders: Sequence[str] = (".",)
 ) -> Provenance:
@@ -70,7 +73,7 @@ def provenance(
     if not run.is_of_a_fork:
         return Provenance(is_verified=True)
     if client is None or number is None:
-        return Provenance(is_verified=False, changed=None)
+        return UNKNOWN
     try:
         base = client.read(f"pulls/{number}")["base"]["sha"]
         changed = differences(client, base, run.head_sha, folders)

@@ -75,7 +75,7 @@ def test_a_report_of_a_fork_is_labeled_and_gives_neither_success_nor_suggestions
     posts(workflow, BETTER)
     check = the_check(github)
     assert check["conclusion"] == "failure"
-    assert check["output"]["title"].startswith("Unverified: ")
+    assert check["output"]["title"].endswith("; unverified")
     assert not github.review_comments
     (body,) = bodies(github)
     assert "Unverified: a job of the fork measured this, with this repository's workflow" in body

@@ -495,13 +495,17 @@ def test_a_report_cannot_bring_an_agreement_along(rig, github):
 @pytest.mark.parametrize(
     ("body", "report", "why"),
     [
-        ("/cudal1 ack other because", REGRESSION, "no regression has that name"),
+        ("/cudal1 ack other because", REGRESSION, "no target has that name"),
         (
             "/cudal1 ack pool because",
             a_report(compared("regression"), compared("regression", target=a_target(path="b.py"))),
-            "several regressions have that name",
+            "several targets have that name",
         ),
-        ("/cudal1 ack pool because", a_report(compared("improvement", 0.5)), "has no regression"),
+        (
+            "/cudal1 ack pool because",
+            a_report(compared("improvement", 0.5)),
+            "nothing that could be acknowledged",
+        ),
         (f"/cudal1 ack pool {NEXT} because", REGRESSION, HEAD),
     ],
 )
