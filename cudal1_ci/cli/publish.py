@@ -180,13 +180,13 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     try:
         client = client_of(run, environ, flags)
         known = _read_state(client, run, options, names)
+        folders = [one.document.folder for one in found]
+        bases = _base_settings(client, run, known, folders)
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
         parts = parts_of(found, expected, run, options.policy)
         _summarize(_publication(parts, run, flags).texts(), environ)
         raise
-    folders = [one.document.folder for one in found]
-    bases = _base_settings(client, run, known, folders)
     origin = provenance(client, run, known.pull.number if known.pull else None, folders)
     agreements = kept(known, run)
     parts = parts_of(found, expected, run, options.policy, bases, agreements, origin)

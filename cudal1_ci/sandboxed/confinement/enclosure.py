@@ -47,6 +47,7 @@ class Enclosure:
 
 def main(words: list[str]) -> NoReturn:
     """Run the command that the first word describes as JSON."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a host that is killed ends all
     wanted = read(json.loads(words[0]))
     os.set_inheritable(wanted.report, False)
     granted: Granted = {}
