@@ -77,7 +77,7 @@ def provenance(
     try:
         base = client.read(f"pulls/{number}")["base"]["sha"]
         changed = differences(client, base, run.head_sha, folders)
-    except (Refusal, KeyError, TypeError, ValueError):
+    except (Refusal, AttributeError, KeyError, TypeError, ValueError):
         changed = None
     return Provenance(is_verified=False, changed=changed)
 
