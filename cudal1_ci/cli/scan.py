@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from cudal1_ci.config import Settings
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import working_tree_change
+from cudal1_ci.optimize.impact import with_impact
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.optimize.run import review
 from cudal1_ci.records import Report
@@ -158,7 +160,8 @@ def run(
         since = archive.run_started_at(run_id)
         wanted = not flags["no_model"]
         with with_models(context, plan, settings, is_wanted=wanted, since=since) as full, progress:
-            report = review(plan, full)
+            full = replace(full, measures_impact=bool(full.config.impact_share))
+            report = with_impact(review(plan, full), plan, full)
         if report.complete:
             archive.finish_run(run_id)
     return report
