@@ -651,6 +651,7 @@ class TargetSearch:
         context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
         if not speedups.promising(self.evaluations, workloads):
             self.examine_winners()
+            context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
             return
         found = speedups.promising(self.evaluations, workloads)
         for number, index in enumerate(one for one in found if not self.is_refused(one)):
@@ -662,6 +663,7 @@ class TargetSearch:
                 break
             self.confirm(index)
         self.examine_winners()
+        context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
         context.pace.unconfirmed.pop(self.target, None)
         context.pace.confirming_s.append(time.monotonic() - began_s)
 
