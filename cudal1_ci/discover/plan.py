@@ -14,7 +14,12 @@ from cudal1_ci.discover import Discovery, DiscoveryConfig, discover, reference_p
 from cudal1_ci.discover.changed import select_changed
 from cudal1_ci.discover.declared import unmatched
 from cudal1_ci.discover.kernel_problems import kernel_problem, obstacle
-from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
+from cudal1_ci.discover.ladder import (
+    Evidence,
+    NoWorkload,
+    workloads_besides,
+    workloads_of,
+)
 from cudal1_ci.discover.launchers import Reach, reach_of
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Change, Notice, Problem, Target, Workload
@@ -30,6 +35,8 @@ class Planned:
     hint: str | None = None
     workloads: tuple[Workload, ...] = ()
     """How it is called; those of the problem where there is one."""
+    others: tuple[Workload, ...] = ()
+    """Further recorded calls, under which proposals are timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +158,11 @@ def planned(
         target=target,
         problem=Problem(reference=program, workloads=workloads, target=target),
         workloads=workloads,
+        others=tuple(
+            one
+            for one in workloads_besides(target, evidence, found)
+            if on_gpu or not uses_cuda(one)
+        ),
     )
 
 

@@ -7,7 +7,7 @@ disadvantage.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # what `signal` says takes much longer
+import _signal  # type: ignore[import-not-found]  # what `signal` says of a handler takes longer
 import atexit
 import contextlib
 import copyreg
@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+numpy: Any = sys.modules.get("numpy")  # torch imports it where it is installed
 
 MAX_CHARS = 200
 """Of a value that is shown."""
@@ -146,7 +148,6 @@ def interpreter() -> Values:
 def libraries() -> dict[str, Any]:
     """Return settings of the standard library and of numpy, which the runner has imported or
     which are read from the part that every process has."""
-    numpy = sys.modules.get("numpy")
     return {
         "threading.profile": name_of(threading.getprofile()),
         "threading.trace": name_of(threading.gettrace()),
