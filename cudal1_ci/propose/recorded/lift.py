@@ -225,10 +225,13 @@ class Lift:
         if operation.name not in BINARY | UNARY:
             raise Refused
         parts = [self.operand(one, operands) for one in operands]
+        valid = {one.valid for one in parts} - {""}
+        if len(valid) > 1 or (valid and any(one.rank and not one.valid for one in parts)):
+            raise Refused
         dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
         if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
             raise Refused  # a tensor without dimensions promotes no other
-        return self.rebuilt(node, operands, aligned(parts))
+        return replace(self.rebuilt(node, operands, aligned(parts)), valid="".join(valid))
 
     def operand(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
         """Return an operand for all turns; the turn's number as a tensor, beside one whose dtype
@@ -236,7 +239,8 @@ class Lift:
         offset = None if self.bounds is None else self.bounds.offset(node)
         others = [one for one in operands if one is not node]
         if offset is None or len(others) != 1 or self.bounds is None:
-            return self.lift(node)
+            found = self.lift_any(node)
+            return found if found.valid else self.lift(node)
         if not self.is_float(others[0]) and self.dtype(others[0]) != "int64":
             raise Refused
         device = bracketed(self.lift(others[0]).code)
@@ -374,12 +378,15 @@ class Lift:
             raise Refused
         real = [one for one in operands if one is not None]
         name = operation.name
+        is_whole_max = name in ("max", "min") and len(node.args) + self.is_method(node) == 1
+        name = WHOLE[name] if is_whole_max else name
         if name in REDUCED and self.varies(real[0]):
             x, made, dtype = self.lift_any(real[0]), self.operations[node], self.dtype(real[0])
             if x.valid:
                 return reduced(node, made, x, name, dtype, self.kept)
             if x.classes and x.code and self.is_float(real[0]) and self.bounds is not None:
                 return by_class(node, made, x, name, self.bounds.high, self.kept)
+        name = operation.name
         if name == "einsum":
             return self.einsum(node, plain)
         if name == "matmul":
@@ -418,7 +425,9 @@ class Lift:
     def unary(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
         for one in operands[1:]:
             self.check_pure(one)
-        x = self.lift(operands[0])
+        x = self.lift_any(operands[0])
+        if not x.valid and not x.is_tensor:
+            raise Refused
         if name == "clone" and x.is_new and not self.writes:
             return x
         code = self.swapped(node, {operands[0]: x.code})
@@ -612,6 +621,8 @@ class Lift:
             raise Refused
         if self.dtype(only) == "bool" and x.rank == index.rank == 1 and x.distinct:
             return Lifted("", 1, 0, ragged=(x, index))
+        if self.dtype(only) == "bool" and index.rank == 1 and x.rank == rank:
+            return replace(x, is_new=False, valid=self.kept(index.code, "chosen"), distinct="")
         if self.dtype(only) in INDEX_DTYPES and x.rank == index.rank == 1 and index.distinct:
             code = f"{bracketed(x.code)}.gather(1, {index.code})"
             return Lifted(code, 1, 0, is_computed=True, distinct=x.distinct and "some")

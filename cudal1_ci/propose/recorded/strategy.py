@@ -19,6 +19,7 @@ from cudal1_ci.propose.recorded import (
     factors,
     filters,
     foreach,
+    grouped,
     grown,
     kernel_order,
     lookups,
@@ -35,6 +36,7 @@ from cudal1_ci.propose.recorded import (
     syncs,
     tables,
     targets,
+    top,
     triplets,
 )
 from cudal1_ci.propose.recorded.graph import graph_of
@@ -52,6 +54,7 @@ RULES: tuple[RecordedRule, ...] = (
     *experts.RULES,
     *dispatch.RULES,
     *attention.RULES,
+    *grouped.RULES,
     *norms.RULES,
     *norm_gain.RULES,
     *activations.RULES,
@@ -64,6 +67,7 @@ RULES: tuple[RecordedRule, ...] = (
     *products.RULES,
     *tables.RULES,
     *targets.RULES,
+    *top.RULES,
     *triplets.RULES,
     *kernel_order.RULES,
     *picks.RULES,
