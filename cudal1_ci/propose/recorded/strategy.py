@@ -13,6 +13,7 @@ from cudal1_ci.propose.recorded import (
     attention,
     cancelled,
     copies,
+    cumulative,
     dead,
     dispatch,
     experts,
@@ -50,6 +51,7 @@ from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
     *scans.RULES,
+    *cumulative.RULES,
     *loops.RULES,
     *experts.RULES,
     *dispatch.RULES,
