@@ -105,10 +105,10 @@ class Batch:
                     self.write(target, node.value)
             elif isinstance(target, cst.Name) and (more := grown_by(node)) is not None:
                 join = cst.ensure_type(node.value, cst.Call)
-                lifted, name = self.lift.lift_any(more), target.value
+                lifted, grown = self.lift.lift_any(more), target.value
                 code = joined(self.loop.code(join.func), join, lifted, self.lift.dtype(more))
                 dim = "".join(f", {self.loop.code(one)}" for one in join.args[1:])
-                self.lines.append(f"{name} = torch.cat([{name}, {code}]{dim})")
+                self.lines.append(f"{grown} = torch.cat([{grown}, {code}]{dim})")
             elif isinstance(target, cst.Name) and target.value in self.results:
                 terms = terms_of(node.value)[1:]
                 self.lines.append(f"{target.value} = {target.value}{self.sums(terms)}")

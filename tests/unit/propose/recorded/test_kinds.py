@@ -97,7 +97,8 @@ return torch.stack(sums, dim=1)""",
     ),
     "branches": (
         "batched_loop",
-        """rows, cells = [], x.flatten()
+        """cells = x.flatten()
+rows = []
 for one in cells:
     half = one / 2
     if half < -0.2:
@@ -221,7 +222,8 @@ return out, total""",
     ),
     "branch without else": (
         "batched_loop",
-        """rows, cells = [], x.flatten()
+        """cells = x.flatten()
+rows = []
 for one in cells:
     if one > 0:
         rows.append(one)
@@ -229,7 +231,8 @@ return torch.stack(rows)""",
     ),
     "branches of two lists": (
         "batched_loop",
-        """rows, others, cells = [], [], x.flatten()
+        """cells = x.flatten()
+rows, others = [], []
 for one in cells:
     if one > 0:
         rows.append(one)
