@@ -79,6 +79,7 @@ class Listing:
     root: Path
     files: list[SourceFile] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
+    suffixes: frozenset[str] = SOURCE_SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def walk(
                     below = rules.inside(listing.root / path, path)
                 walk(listing, path, below, globs, config)
             elif (
-                os.path.splitext(entry.name)[1] in SOURCE_SUFFIXES  # noqa: PTH122 (ten times faster)
+                os.path.splitext(entry.name)[1] in listing.suffixes  # noqa: PTH122 (ten times faster)
                 and entry.is_file(follow_symlinks=False)
                 and not is_left_out_file(entry.name, config)
                 and not is_left_out(path, rules, globs, is_folder=False)

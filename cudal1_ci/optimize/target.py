@@ -69,7 +69,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.report import TargetClass
-from cudal1_ci.render.wording import time_text
+from cudal1_ci.render.wording import acceptance_text, time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 
@@ -414,24 +414,54 @@ class TargetSearch:
             self.evaluate(candidate)
 
     def examine_winners(self) -> None:
-        """Examine the contract of what would be proposed, until the best candidate breaks no line
-        of it. Texts of a task are not proposed to anyone who calls them otherwise."""
-        context, problem = self.context, self.problem
+        """Examine the contract of what would be proposed, and ask its repository, until the best
+        candidate breaks nothing. Texts of a task are not proposed to anyone who calls them
+        otherwise."""
+        problem = self.problem
         while (place := speedups.best(self.evaluations, problem.workloads)) is not None:
             winner = self.evaluations[place]
-            if winner.contract is not None or not isinstance(problem.reference, TreeProgram):
+            if not isinstance(problem.reference, TreeProgram):
                 return
-            try:
-                examined = context.session.examine_contract(problem, winner)
-            except WorkerError as error:
-                missing = ContractCheck(
-                    aspect="contract", result="not_tried", detail=f"the verifier failed: {error}"
-                )
-                examined = msgspec.structs.replace(winner, contract=(missing,))
-            if examined.contract is None:  # the settings leave it out
+            examined = self.examined(winner) if winner.contract is None else winner
+            if not examined.is_refused:
+                examined = self.accepted(examined)
+            if examined is winner:
                 return
             self.evaluations[place] = examined
-            context.keep(self.target, examined)
+            self.context.keep(self.target, examined)
+
+    def examined(self, winner: Evaluation) -> Evaluation:
+        """Return an evaluation with its contract; the same where the settings leave it out."""
+        try:
+            found = self.context.session.examine_contract(self.problem, winner)
+        except WorkerError as error:
+            missing = ContractCheck(
+                aspect="contract", result="not_tried", detail=f"the verifier failed: {error}"
+            )
+            return msgspec.structs.replace(winner, contract=(missing,))
+        return winner if found.contract is None else found
+
+    def accepted(self, winner: Evaluation) -> Evaluation:
+        """Return an evaluation with what its repository says; the same where that is known."""
+        context = self.context
+        if context.acceptor is None or winner.acceptance is not None:
+            return winner
+        found = context.acceptor.accepted(winner, context.left_s(), self.target.qualname)
+        if found.acceptance is not None:
+            context.progress.notice(f"{self.target.qualname}: {acceptance_text(found.acceptance)}")
+        return found
+
+    def is_refused(self, index: int) -> bool:
+        """Return whether code of the repository relies on what a screened candidate leaves out. It
+        is read before anything is measured again."""
+        if self.context.acceptor is None:
+            return False
+        found = self.context.acceptor.searched(self.evaluations[index])
+        if found.acceptance is not None and found is not self.evaluations[index]:
+            text = acceptance_text(found.acceptance)
+            self.context.progress.notice(f"{self.target.qualname}: {text}")
+        self.evaluations[index] = found
+        return found.is_refused
 
     def next_candidates(self) -> list[Candidate]:
         """Return what the strategies propose that was not tried in this run yet. Of two with the
@@ -621,8 +651,10 @@ class TargetSearch:
         context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
         if not speedups.promising(self.evaluations, workloads):
             self.examine_winners()
+            context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
             return
-        for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
+        found = speedups.promising(self.evaluations, workloads)
+        for number, index in enumerate(one for one in found if not self.is_refused(one)):
             if number >= NUM_CONFIRMED:
                 self.examine_winners()
             has_gain = speedups.best(self.evaluations, workloads) is not None
@@ -631,6 +663,7 @@ class TargetSearch:
                 break
             self.confirm(index)
         self.examine_winners()
+        context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
         context.pace.unconfirmed.pop(self.target, None)
         context.pace.confirming_s.append(time.monotonic() - began_s)
 

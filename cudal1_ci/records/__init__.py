@@ -12,6 +12,7 @@ to the times (`stats/figures.py`).
 
 from __future__ import annotations
 
+from cudal1_ci.records.acceptance import Acceptance, AcceptanceLine
 from cudal1_ci.records.candidate import Candidate, Edit, Generation, Identity
 from cudal1_ci.records.change import Change, FileChange
 from cudal1_ci.records.comparison import (
@@ -35,6 +36,15 @@ from cudal1_ci.records.evaluation import (
     Status,
     Verdict,
 )
+from cudal1_ci.records.impact import (
+    Baseline,
+    CallCost,
+    Impact,
+    InRoot,
+    LeftOut,
+    TimelineEvent,
+    Together,
+)
 from cudal1_ci.records.program import (
     OverlayFile,
     Problem,
@@ -47,7 +57,6 @@ from cudal1_ci.records.record import Record, content_hash
 from cudal1_ci.records.report import (
     Entry,
     Explanation,
-    Impact,
     Listing,
     ModelUse,
     NearMiss,
@@ -77,9 +86,13 @@ from cudal1_ci.records.workload import (
 )
 
 __all__ = [
+    "Acceptance",
+    "AcceptanceLine",
     "Acknowledgement",
     "ArgumentSpec",
+    "Baseline",
     "Call",
+    "CallCost",
     "Candidate",
     "Change",
     "ComparedWorkload",
@@ -100,9 +113,11 @@ __all__ = [
     "Generation",
     "Identity",
     "Impact",
+    "InRoot",
     "Instance",
     "Items",
     "Kernel",
+    "LeftOut",
     "Listing",
     "Made",
     "Mapping",
@@ -127,6 +142,8 @@ __all__ = [
     "TargetKind",
     "TensorSpec",
     "TextProgram",
+    "TimelineEvent",
+    "Together",
     "Totals",
     "TracedSteps",
     "TrainingStep",

@@ -43,6 +43,11 @@ def main(argv: list[str]) -> None:
 
         with home_removed():
             builder.main(channel, *template)
+    elif role == "harvester":
+        from .harvester import server
+
+        with home_removed():
+            server.main(channel, num_threads)
     else:
         raise SystemExit(f"unknown role {role!r}")
     # Taking torch down takes half a second, and no work is left.

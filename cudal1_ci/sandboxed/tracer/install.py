@@ -18,17 +18,26 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .record import Log, OwnFile, Root
 
 
 def install(folder: Path, root: Path, functions_file: Path) -> None:
     """Start to record calls of the checkout at `root` into `folder`."""
     listed: dict[str, list[str]] = json.loads(functions_file.read_text(encoding="utf-8"))
-    functions = {os.path.realpath(root / path): names for path, names in listed.items()}
+    file = OwnFile(folder)
+    begin(lambda: Log(file, file.renew), root, listed)
+
+
+def begin(log: Callable[[], Log], root: Path, listed: Mapping[str, Sequence[str]]) -> None:
+    """Start to record calls of the checkout at `root`, once torch is there, into a log."""
+    functions = {os.path.realpath(root / path): list(names) for path, names in listed.items()}
     libraries: dict[str, Callback] = {
-        "torch": lambda _: start(folder, root),
+        "torch": lambda _: start(log, root),
         "triton.runtime.jit": wrap_launches,
     }
     sys.meta_path.insert(0, Finder(functions, libraries))
@@ -104,17 +113,32 @@ class After(importlib.abc.Loader):
         return getattr(self.inner, name)
 
 
+@dataclass(frozen=True)
+class RootCall:
+    """A call that no other recorded one contains."""
+
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    elapsed_s: float
+
+
 class Tracer:
     """Record calls. There is one tracer a process, made when torch is there."""
 
-    def __init__(self, folder: Path, root: Path):
+    def __init__(self, log: Log, root: Path):
         import torch
 
-        from . import describe, record
+        from . import describe
 
         self.torch = torch
         self.describe = describe
-        self.log = record.Log(folder)
+        self.log = log
+        self.provenance: str | None = None
+        self.source: str | None = None
+        """Of the calls that are made now, where a script of the checkout is run."""
+        self.roots: dict[Any, RootCall] | None = None
+        """By key, the last such root call, where they are kept."""
         self.root = os.path.realpath(root) + os.sep
         self.places: dict[type, str | None] = {}
         self.local = threading.local()
@@ -164,19 +188,30 @@ class Tracer:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Make a call and record it. `owner` is the module, None for a function."""
+        """Make a call and record it, where it returns. `owner` is the module, None for a
+        function."""
         key = self.key(target, owner, args, kwargs)
-        if not self.log.knows(key):
+        is_first = not self.log.knows(key)
+        if is_first:
             self.log.add(key, self.described(target, owner, args, kwargs))
-        outer_s = getattr(self.local, "inner_s", 0.0)
-        self.local.inner_s = 0.0
+        local = self.local
+        outer_s = getattr(local, "inner_s", 0.0)
+        outer_root = root = getattr(local, "root", None)
+        if root is None and owner is not None:
+            trains = owner.training and self.torch.is_grad_enabled()
+            root = local.root = Root(target + (" train" if trains else ""), is_first)
+        local.inner_s = 0.0
         start_s = time.perf_counter()
         try:
-            return function(*args, **kwargs)
-        finally:
+            result = function(*args, **kwargs)
             elapsed_s = time.perf_counter() - start_s
-            self.log.count(key, elapsed_s - self.local.inner_s)
-            self.local.inner_s = outer_s + elapsed_s
+            self.log.count(key, elapsed_s - local.inner_s, root)
+        finally:
+            local.inner_s = outer_s + time.perf_counter() - start_s
+            local.root = outer_root
+        if self.roots is not None and outer_root is None and owner is not None:
+            self.roots[key] = RootCall(owner, args, kwargs, elapsed_s)
+        return result
 
     def stepped(self, optimizer: Any) -> None:
         """Record a step of an optimizer. On a GPU it is over when the device is done."""
@@ -229,8 +264,8 @@ class Tracer:
         line: dict[str, Any] = {
             "target": target,
             "mode": "train" if trains and has_grad else "infer",
-            "source": test,
-            "provenance": "benchmark" if is_benchmark() else "traced",
+            "source": test or self.source,
+            "provenance": "benchmark" if is_benchmark() else self.provenance or "traced",
         }
         self.local.is_busy = True
         try:
@@ -285,12 +320,12 @@ def place_of(cls: type, root: str) -> str | None:
 current: Tracer | None = None
 
 
-def start(folder: Path, root: Path) -> None:
+def start(log: Callable[[], Log], root: Path) -> None:
     """Patch torch.nn.Module, once."""
     global current
     if current is not None:
         return
-    tracer = Tracer(folder, root)
+    tracer = Tracer(log(), root)
     module_class = tracer.torch.nn.Module
     original = module_class.__call__
 
