@@ -1,4 +1,7 @@
-"""Select the first elements of an order without sorting the others."""
+"""Select the first elements of an order without sorting the others.
+
+Only their values: elements that are equal stand in another order, so their positions differ.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ OPTIONS = frozenset(("dim", "descending", "stable"))
 
 
 def find_first(call: Call) -> Iterator[Change]:
-    """Find `x.argsort(dim=1)[:, :k]`, and `values, order = x.sort()` of which slices are read."""
+    """Find `x.sort(dim=1).values[:, :k]`, also of `values, _ = x.sort(dim=1)`."""
     graph, source = call.graph, call.source
     for operation in graph.operations:
-        if operation.name not in ("sort", "argsort"):
+        if operation.name != "sort":
             continue
         readers = first_readers(graph, operation)
         place, x = source.place(operation), operation.value(0)
@@ -45,19 +48,8 @@ def find_first(call: Call) -> Iterator[Change]:
         given += [] if is_last else [f"dim={axis}"]
         given += [] if options.get("descending") == "True" else ["largest=False"]
         code = f"torch.topk({rows}, {', '.join(given)})"
-        code += ".indices" if operation.name == "argsort" else ""
-        node = whole_node(source, place.node, readers[0][0]) if len(readers) == 1 else place.node
-        yield Change(place.file, {node: code}, shown(operation, source), frozenset(("torch",)))
-
-
-def whole_node(source: Source, node: cst.BaseExpression, reader: Operation) -> cst.CSTNode:
-    """Return the subscript around a sort, if it takes its first elements; else the sort."""
-    place = source.place(reader)
-    around = None if place is None else place.node
-    if not isinstance(around, cst.Subscript) or around.value is not node:
-        return node
-    starts = [one.slice.lower for one in around.slice if isinstance(one.slice, cst.Slice)]
-    return around if not any(starts) else node
+        found = shown(operation, source)
+        yield Change(place.file, {place.node: code}, found, frozenset(("torch",)))
 
 
 def dim_of(graph: Graph, operation: Operation) -> int:
@@ -90,8 +82,11 @@ def options_of(source: Source, operation: Operation) -> dict[str, str] | None:
 
 
 def first_readers(graph: Graph, operation: Operation) -> list[tuple[Operation, int]]:
-    """Return the slices that read a sort, with where they end; [] if anything else reads it."""
+    """Return the slices that read sorted values, with where they end; [] if anything else reads
+    them, or their positions."""
     found = []
+    if any(graph.readers.get(one) for one in operation.recorded.outputs[1:]):
+        return []
     for value in operation.recorded.outputs:
         if value in graph.recording.outputs:
             return []
@@ -152,8 +147,8 @@ RULES = (
         name="first_of_sort",
         family="algebra",
         why="the first few of an order are found without sorting the rest",
-        precondition="only the first elements of the order are read; elements that are equal may "
-        "come in another order, as they may from a sort that is not stable",
+        precondition="only the first values are read, and no positions: equal elements may stand "
+        "in another order",
         find=find_first,
     ),
 )

@@ -53,11 +53,14 @@ def get_inputs():
     ]
 """
 FOUND = {
-    "argsort": ("first_of_sort", "return x.argsort(dim=1, descending=True)[:, : self.k]"),
+    "descending": (
+        "first_of_sort",
+        "return torch.sort(x, dim=1, descending=True).values[:, : self.k]",
+    ),
     "sort": (
         "first_of_sort",
         """values, order = torch.sort(x, dim=-1)
-return values[..., : self.k], order[:, 1 : self.k]""",
+return values[..., : self.k], values[:, 1 : self.k]""",
     ),
     "middle": ("first_of_sort", "return x.t().sort(dim=0)[0][: self.k]"),
     "row": ("broadcast_product", "return (x * self.row).sum(-1)"),
@@ -173,15 +176,20 @@ return scores.softmax(dim=-1) @ q""",
     ),
 }
 LEFT = {
-    "last elements": ("first_of_sort", "return x.argsort(dim=1)[:, -4:]"),
-    "most elements": ("first_of_sort", "return x.argsort(dim=1)[:, :40]"),
+    "positions": ("first_of_sort", "return x.argsort(dim=1)[:, :4]"),
+    "positions too": (
+        "first_of_sort",
+        "values, order = x.sort(dim=1)\nreturn values[:, :4], order[:, :4]",
+    ),
+    "last elements": ("first_of_sort", "return x.sort(dim=1)[0][:, -4:]"),
+    "most elements": ("first_of_sort", "return x.sort(dim=1)[0][:, :40]"),
     "read again": (
         "first_of_sort",
-        "values, order = x.sort(dim=1)\nreturn values[:, :4], order.sum(1)",
+        "values, order = x.sort(dim=1)\nreturn values[:, :4], values.sum(1)",
     ),
     "stable": ("first_of_sort", "return x.sort(dim=1, stable=True)[0][:, :4]"),
     "another dimension": ("first_of_sort", "return x.sort(dim=1)[0][:4]"),
-    "numbers": ("first_of_sort", "return numbers.repeat(9).argsort()[:3]"),
+    "numbers": ("first_of_sort", "return numbers.repeat(9).sort()[0][:3]"),
     "product of matrices": ("broadcast_product", "return (x * y).sum(-1)"),
     "sum of rows": ("broadcast_product", "return (x * self.row).sum(0)"),
     "decayed": (
