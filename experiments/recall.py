@@ -8,7 +8,8 @@ Only the slow half is scanned: as a declared file, or with --traced as a package
 builds the model and calls it once. `verify` judges the known fix in the same run. A case counts if
 the fix is proved faster. It is found if a proposal's low bound is above 1.05 and its estimate
 reaches 70 % of the fix's gain, as logarithms. Source edits and wrappers are counted apart.
-With --propose-only nothing is timed: it lists the candidates that `explain` names.
+With --propose-only nothing is timed: it lists the candidates that `explain` names; of declared
+files all in one process.
 """
 
 from __future__ import annotations
@@ -20,13 +21,19 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from provenance import provenance
 
+from cudal1_ci.cli.explain import proposals_of
+from cudal1_ci.optimize.strategies import default_strategies
+from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
+from cudal1_ci.verification.config import TrialConfig
+from cudal1_ci.verification.session import Session
+from cudal1_ci.verification.verify import text_problem
 
 LOW = 1.05
 SHARE = 0.7
@@ -116,11 +123,28 @@ def foretold(said: str) -> dict[str, Any]:
     """Return the candidates that `explain` names, by kind; one line is one target."""
     found: dict[str, Any] = {kind: [] for kind in KINDS}
     for line in said.splitlines():
-        for proposers in json.loads(line)["proposals"].values():
-            for one in proposers:
-                names = one.partition(":")[2]
-                found[kind_of(names.split("+"))].append(names)
+        for kind, names in by_kind(json.loads(line)["proposals"]).items():
+            found[kind] += names
     return found
+
+
+def by_kind(proposals: Mapping[str, Iterable[str]]) -> dict[str, Any]:
+    """Return the names of candidates by kind."""
+    found: dict[str, Any] = {kind: [] for kind in KINDS}
+    for one in (each for proposers in proposals.values() for each in proposers):
+        names = one.partition(":")[2]
+        found[kind_of(names.split("+"))].append(names)
+    return found
+
+
+def proposed(session: Session, before: Path) -> dict[str, Any]:
+    """Return the candidates that `explain` would name for a declared file, by kind."""
+    problem = text_problem(before, "infer")
+    recording = session.record(problem, problem.workloads[0])
+    if isinstance(recording, str):
+        return {"failed": recording}
+    strategies = default_strategies(PlaybookConfig(), "cpu")
+    return by_kind(proposals_of(strategies, problem, recording))
 
 
 def judged(report: dict[str, Any]) -> dict[str, Any]:
@@ -200,22 +224,25 @@ def main() -> None:
     is_timed = not given.propose_only
     form = {"is_traced": given.traced, "is_timed": is_timed}
     rows: list[dict[str, Any]] = []
-    for name, before, after in pairs(given.folder):
-        if not name.startswith(tuple(given.only)):
-            continue
-        row: dict[str, Any] = {"case": name, **scanned(before, **form)}
-        if is_timed:
-            row["fix"] = fix_of(before, after)
-            low, fix = row["fix"][1:]
-            row["counts"] = low is not None and low > 1
-            row["found"] = {k: row["counts"] and is_found(row.get(k, ()), fix) for k in KINDS}
-        else:
-            row["found"] = {k: bool(row.get(k)) for k in KINDS}
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        if given.output:  # after each, so that a kill loses no finished one
-            said = {**provenance(), **form, "rows": rows}
-            given.output.write_text(json.dumps(said, separators=(",", ":")) + "\n")
+    with Session(TrialConfig(), device="cpu") as session:
+        for name, before, after in pairs(given.folder):
+            if not name.startswith(tuple(given.only)):
+                continue
+            is_direct = not (is_timed or given.traced)
+            seen = proposed(session, before) if is_direct else scanned(before, **form)
+            row: dict[str, Any] = {"case": name, **seen}
+            if is_timed:
+                row["fix"] = fix_of(before, after)
+                low, fix = row["fix"][1:]
+                row["counts"] = low is not None and low > 1
+                row["found"] = {k: row["counts"] and is_found(row.get(k, ()), fix) for k in KINDS}
+            else:
+                row["found"] = {k: bool(row.get(k)) for k in KINDS}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            if given.output:  # after each, so that a kill loses no finished one
+                said = {**provenance(), **form, "rows": rows}
+                given.output.write_text(json.dumps(said, separators=(",", ":")) + "\n")
     print("\n".join(counted(rows)))
 
 

@@ -12,6 +12,8 @@ from cudal1_ci.propose.recorded.attention_match import Step, beta
 from cudal1_ci.propose.recorded.attention_occurrence import Mask, Occurrence, Refused
 from cudal1_ci.propose.recorded.attention_text import Body, Site, is_none_test
 from cudal1_ci.propose.recorded.near import line_of, where
+from cudal1_ci.propose.rewrites.terms import names_in
+from cudal1_ci.propose.rewrites.walk import stored_names
 
 SCATTERED = "its lines do not follow each other, and a branch reads the weights"
 
@@ -200,7 +202,10 @@ def guarded(
         raise Refused(SCATTERED)
     numbers = sorted({siblings.index(node) for node in gone})
     lines = [siblings[number] for number in numbers]
-    if numbers != [*range(numbers[0], numbers[-1] + 1)] or lines[-1] is not line:
+    ahead = [one for one in siblings[numbers[0] : numbers[-1]] if one not in lines]
+    if lines[-1] is not line or not all(
+        may_go_ahead(one, siblings[numbers[0] : siblings.index(one)]) for one in ahead
+    ):
         raise Refused(SCATTERED)
     tests = dict.fromkeys(test for _, test in guards)
     kept = [node for node in lines if node not in extra]
@@ -216,4 +221,15 @@ def guarded(
         block = only.body if isinstance(only, cst.If) else None
         old += [*block.body] if isinstance(block, cst.IndentedBlock) else [node]
     text = f"if {' and '.join(tests)}:\n{body.indented([new_line])}else:\n{body.indented(old)}"
-    return {lines[0]: text, **dict.fromkeys(lines[1:], "")}
+    text = "".join(map(cst.Module([]).code_for_node, ahead)) + text
+    return {lines[0]: text, **dict.fromkeys((*lines[1:], *ahead), "")}
+
+
+def may_go_ahead(line: cst.CSTNode, others: Iterable[cst.CSTNode]) -> bool:
+    """Return whether an assignment may as well stand before other lines, which it follows."""
+    stored = stored_names(line)
+    if not isinstance(line, cst.SimpleStatementLine) or not stored:
+        return False
+    return not any(
+        names_in(one) & stored or stored_names(one) & (stored | names_in(line)) for one in others
+    )

@@ -11,6 +11,8 @@ from cudal1_ci.propose.recorded.rule import Call
 
 COPIES = (*CASTS, "contiguous", "clone")
 VIEWS = ("view", "reshape")
+GAINS = (*COPIES, "clamp", "exp", "mul", "div", "sigmoid", "softplus", "abs")
+"""Operations that keep the shape of a parameter."""
 SIZES = frozenset(("size", "dim", "numel", "new_zeros", "zeros_like", "is_floating_point"))
 """Functions that read a tensor's shape and dtype only."""
 
@@ -20,7 +22,8 @@ class Step:
     """An operation between the product of queries and keys and the softmax."""
 
     kind: str
-    """`mul`, `div`, `add`, `sub`, `fill`, `keep` (where the condition holds), `view`, `none`."""
+    """`mul`, `div`, `gain` (a factor of each head), `add`, `sub`, `fill`, `keep` (where the
+    condition holds), `view`, `none`."""
     operation: Operation
     position: int = 1
     """Of the argument that is not the scores."""
@@ -104,6 +107,9 @@ def scores(call: Call, value: int | None, depth: int) -> tuple[Operation, list[S
             choices = [(left, Step(name, one, 1))]
         elif right is not None and name == "mul" and is_number(call, one, 0):
             choices = [(right, Step(name, one, 0))]
+        elif name == "mul" and left is not None and right is not None:
+            choices = [(left, Step("gain", one, 1)), (right, Step("gain", one, 0))]
+            choices = [c for c in choices if is_gain(call, one.value(c[1].position, "other"))]
     elif name == "add" and not one.recorded.kwargs and left is not None and right is not None:
         choices = [(left, Step("add", one, 1)), (right, Step("add", one, 0))]
     elif name == "sub" and not one.recorded.kwargs and left is not None and right is not None:
@@ -150,6 +156,19 @@ def is_number(call: Call, operation: Operation, position: int) -> bool:
     return call.graph.made_by(value, "full", "tensor") is not None and (
         call.graph.num_dims(value) == 0
     )
+
+
+def is_gain(call: Call, value: int | None) -> bool:
+    """Return whether a factor is one number for all scores of a head, made of a parameter."""
+    graph = call.graph
+    known = graph.of(value)
+    if known is None or known.shape[-2:] != (1, 1):
+        return False
+    while known is not None and not known.path:
+        maker = graph.made_by(value, *GAINS)
+        value = None if maker is None else maker.value(0)
+        known = graph.of(value)
+    return known is not None and known.shape[-2:] == (1, 1)
 
 
 def only_reader(call: Call, found: Attention, value: int | None) -> Operation | None:

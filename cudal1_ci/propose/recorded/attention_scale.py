@@ -46,6 +46,8 @@ def scale(one: Occurrence, q: str, k: str, still: Iterable[Factor]) -> str | Non
     is_masked = product.name == "baddbmm" and beta(product) != 0
     for step in one.found.steps:
         is_masked |= step.kind in ("add", "sub")
+        if step.kind == "gain" and is_masked:
+            raise Refused("the mask is scaled too: it is added before the scores are")
         if step.kind in ("mul", "div"):
             if is_masked:
                 raise Refused("the mask is scaled too: it is added before the scores are")
@@ -63,3 +65,12 @@ def scale(one: Occurrence, q: str, k: str, still: Iterable[Factor]) -> str | Non
         first = code if code.startswith("1.0 / ") else bracketed(code)
         code = f"{first} {'*' if kind == 'mul' else '/'} {bracketed(factor)}"
     return code
+
+
+def with_gains(one: Occurrence, q: str) -> str:
+    """Return queries that are scaled by what each head's scores are scaled by."""
+    for step in one.found.steps:
+        if step.kind == "gain":
+            gain = one.code(step.operation.value(step.position, "other"))
+            q = f"{bracketed(q)} * {bracketed(needed(gain, unknown(one, step.operation)))}"
+    return q

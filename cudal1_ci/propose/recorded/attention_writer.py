@@ -14,7 +14,7 @@ from cudal1_ci.propose.recorded.attention_masks import mask_code
 from cudal1_ci.propose.recorded.attention_match import Attention
 from cudal1_ci.propose.recorded.attention_occurrence import Occurrence, Refused, located
 from cudal1_ci.propose.recorded.attention_operands import Operand, queries_and_keys, values
-from cudal1_ci.propose.recorded.attention_scale import scale
+from cudal1_ci.propose.recorded.attention_scale import scale, with_gains
 from cudal1_ci.propose.recorded.attention_views import folded, is_merged, unflattened
 from cudal1_ci.propose.recorded.rule import Call, Change, shown
 
@@ -78,7 +78,7 @@ def call_code(one: Occurrence, q: Operand, k: Operand, v: str, mask: tuple[str, 
         "scale": scale(one, q.code, k.code, [*q.factors, *k.factors]),
     }
     given = [
-        *(followed(code, before) for code in (q.code, k.code, v)),
+        *(followed(code, before) for code in (with_gains(one, q.code), k.code, v)),
         *(f"{name}={code}" for name, code in named.items() if code is not None),
     ]
     prefix, _ = one.source.functional(one.place.file)

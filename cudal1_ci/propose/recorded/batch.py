@@ -56,7 +56,7 @@ class Batch:
 
     def change(self) -> Change:
         """Return the loop as batched lines; raise Refused if it is another one."""
-        body = self.loop.body
+        body = self.loop.chosen_body
         if not body:
             raise Refused("its body has a branch, a loop or a jump")
         self.locals = {name for one in body for name in bound_by(one)} | roots(self.loop.target)
@@ -103,6 +103,12 @@ class Batch:
                     self.write_rows(target, node.value)
                 else:
                     self.write(target, node.value)
+            elif isinstance(target, cst.Name) and (more := grown_by(node)) is not None:
+                join = cst.ensure_type(node.value, cst.Call)
+                lifted, grown = self.lift.lift_any(more), target.value
+                code = joined(self.loop.code(join.func), join, lifted, self.lift.dtype(more))
+                dim = "".join(f", {self.loop.code(one)}" for one in join.args[1:])
+                self.lines.append(f"{grown} = torch.cat([{grown}, {code}]{dim})")
             elif isinstance(target, cst.Name) and target.value in self.results:
                 terms = terms_of(node.value)[1:]
                 self.lines.append(f"{target.value} = {target.value}{self.sums(terms)}")
@@ -126,7 +132,7 @@ class Batch:
 
     def assign(self, name: str, value: cst.BaseExpression) -> None:
         if name in names_in(value) and name not in self.lift.known:
-            line = self.loop.file.ranges[value].start.line
+            line = self.lift.line(value)
             raise Refused(f"line {line} carries `{name}` from one pass to the next")
         bounds = self.lift.bounds
         number = None
@@ -182,6 +188,7 @@ class Batch:
                 known.code,
                 known.valid,
                 known.classes,
+                known.repeats,
                 *(part.code for part in known.ragged or ()),
             ]
             if any(code and name in names_in(cst.parse_expression(code)) for code in codes):
@@ -249,7 +256,7 @@ class Batch:
         """Refuse to write into a tensor from outside that turns read by other ways."""
         self.has_effect = True
         if root in self.locals:
-            reads = sum(name in names_in(one) for one in self.loop.body)
+            reads = sum(name in names_in(one) for one in self.loop.chosen_body)
             rows = [n for n, known in self.lift.known.items() if known.code == name]
             if reads or not self.loop.is_unshared(name) or len(rows) != 1 or name in self.locals:
                 raise Refused
@@ -431,7 +438,8 @@ class Batch:
         if len(before) != 1 or not is_empty_list(before[0], self.results) or not after:
             raise Refused
         is_rebound = block is self.loop.function.body and binds(after[0], name)
-        if not is_rebound and (len(after) != 1 or reads_of(self.loop.function, name) != 2):
+        own = sum(isinstance(o, cst.Name) and o.value == name for o in within(loop))
+        if not is_rebound and (len(after) != 1 or reads_of(self.loop.function, name) != own + 1):
             raise Refused
         value_read = bound_value(after[0]) if is_rebound else after[0]
         join = None if value_read is None else the_join(value_read, name)
@@ -510,6 +518,8 @@ def joined(function: str, join: cst.Call, lifted: Lifted, dtype: str = "") -> st
     """Return what joins the turns as `torch.stack`, `torch.cat` or `sum` did."""
     if lifted.valid and kind_and_dimension(function, join) == ("cat", 0):
         return f"{lifted.code}[{lifted.valid}]"
+    if lifted.repeats and kind_and_dimension(function, join) == ("cat", 0):
+        return f"torch.repeat_interleave({lifted.code}, {lifted.repeats}, dim=0)"
     if lifted.turns is None or not (lifted.is_new or lifted.has_windows) or not lifted.is_tensor:
         raise Refused
     if function == "sum" and len(join.args) == 1 and dtype.startswith(("float", "bfloat")):
@@ -556,6 +566,8 @@ def results_of(node: cst.BaseSmallStatement) -> set[str]:
         target = node.targets[0].target
         if isinstance(target, cst.Subscript):
             return roots(target)
+        if isinstance(target, cst.Name) and grown_by(node) is not None:
+            return {target.value}
         if isinstance(target, cst.Name):
             terms = terms_of(node.value)
             first = terms[0][1]
@@ -564,6 +576,20 @@ def results_of(node: cst.BaseSmallStatement) -> set[str]:
             if is_same and rest and not any(target.value in names_in(one) for one in rest):
                 return {target.value}
     return set()
+
+
+def grown_by(node: cst.Assign) -> cst.BaseExpression | None:
+    """Return what `x = torch.cat([x, more])` puts behind a tensor."""
+    call, target = node.value, node.targets[0].target
+    if not isinstance(call, cst.Call) or not isinstance(target, cst.Name) or not call.args:
+        return None
+    listed = call.args[0].value
+    if not isinstance(listed, cst.List | cst.Tuple) or len(listed.elements) != 2:
+        return None
+    first, more = (one.value for one in listed.elements)
+    is_cat = cst.Module([]).code_for_node(call.func) in ("torch.cat", "torch.concat")
+    is_same = isinstance(first, cst.Name) and first.value == target.value
+    return more if is_cat and is_same and target.value not in names_in(more) else None
 
 
 def terms_of(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:

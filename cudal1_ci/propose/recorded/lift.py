@@ -133,7 +133,12 @@ class Lift:
         """Return a fact about a part of the loop, with its line."""
         text = " ".join(self.code(node).split())
         text = text if len(text) <= 50 else f"{text[:47]}..."
-        return f"`{text}` at line {self.file.ranges[node].start.line} {fact}"
+        return f"`{text}` at line {self.line(node)} {fact}"
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Return the line of an expression, also of one that is made of the file's."""
+        known = next(one for one in within(node) if one in self.file.ranges)
+        return self.file.ranges[known].start.line
 
     def lifted(self, node: cst.BaseExpression) -> Lifted:
         if not self.varies(node):
@@ -145,7 +150,7 @@ class Lift:
         if isinstance(node, cst.Name):
             found = self.known.get(node.value)
             if found is None:
-                line = self.file.ranges[node].start.line
+                line = self.line(node)
                 raise Refused(f"line {line} carries `{node.value}` from one pass to the next")
             return found
         if isinstance(node, cst.Subscript):
@@ -161,6 +166,8 @@ class Lift:
             return replace(number, is_host=True)
         if isinstance(node, cst.Call) and node not in self.operations and self.helper is not None:
             return self.helper(self, node)
+        if isinstance(node, cst.IfExp):
+            return self.chosen(node)
         operation = self.operation(node)
         if isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation):
             return self.elementwise(node, self.children(node))
@@ -200,8 +207,9 @@ class Lift:
                     raise Refused
 
     def operation(self, node: cst.BaseExpression) -> Operation:
-        """Return the operation of an expression; they are equal in all turns."""
-        found = self.operations.get(node, [])
+        """Return the operation of an expression; they are equal in all turns. That the expression
+        is a test as well is another matter."""
+        found = [one for one in self.operations.get(node, []) if one.name != "bool"]
         ranks = {self.source.graph.num_dims(one.output) for one in found}
         if not found or len(ranks) != 1 or any(is_impure(one) for one in found):
             raise Refused
@@ -225,10 +233,13 @@ class Lift:
         if operation.name not in BINARY | UNARY:
             raise Refused
         parts = [self.operand(one, operands) for one in operands]
+        valid = {one.valid for one in parts} - {""}
+        if len(valid) > 1 or (valid and any(one.rank and not one.valid for one in parts)):
+            raise Refused
         dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
         if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
             raise Refused  # a tensor without dimensions promotes no other
-        return self.rebuilt(node, operands, aligned(parts))
+        return replace(self.rebuilt(node, operands, aligned(parts)), valid="".join(valid))
 
     def operand(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
         """Return an operand for all turns; the turn's number as a tensor, beside one whose dtype
@@ -236,7 +247,8 @@ class Lift:
         offset = None if self.bounds is None else self.bounds.offset(node)
         others = [one for one in operands if one is not node]
         if offset is None or len(others) != 1 or self.bounds is None:
-            return self.lift(node)
+            found = self.lift_any(node)
+            return found if found.valid else self.lift(node)
         if not self.is_float(others[0]) and self.dtype(others[0]) != "int64":
             raise Refused
         device = bracketed(self.lift(others[0]).code)
@@ -266,6 +278,21 @@ class Lift:
     def swapped(self, node: cst.CSTNode, new: dict[cst.BaseExpression, str]) -> str:
         by_node: dict[cst.CSTNode, str] = dict(new.items())
         return self.code(node.visit(Swap(by_node)))  # type: ignore[arg-type]
+
+    def chosen(self, node: cst.IfExp) -> Lifted:
+        """Return one of two values, as a test of each turn's number says."""
+        test, *values = (self.lift(one).first() for one in (node.test, node.body, node.orelse))
+        dtypes = {self.dtype(one) for one in (node.body, node.orelse)}
+        ranks = {one.rank for one in values}
+        if test.rank or test.turns is None or len(dtypes) != 1 or len(ranks) != 1:
+            raise Refused
+        if self.dtype(node.test) != "bool" or not dtypes <= {"float32", "float64"}:
+            raise Refused
+        rank = ranks.pop()
+        wide = f"{bracketed(test.code)}[{', '.join([':', *['None'] * rank])}]"
+        self.ranks[node] = rank, dtypes.pop()
+        listed = ", ".join([wide if rank else test.code, *(one.code for one in values)])
+        return Lifted(f"torch.where({listed})", rank, 0, is_computed=True)
 
     # --- values with positions, and numbers ---
 
@@ -374,12 +401,15 @@ class Lift:
             raise Refused
         real = [one for one in operands if one is not None]
         name = operation.name
+        is_whole_max = name in ("max", "min") and len(node.args) + self.is_method(node) == 1
+        name = WHOLE[name] if is_whole_max else name
         if name in REDUCED and self.varies(real[0]):
             x, made, dtype = self.lift_any(real[0]), self.operations[node], self.dtype(real[0])
             if x.valid:
                 return reduced(node, made, x, name, dtype, self.kept)
             if x.classes and x.code and self.is_float(real[0]) and self.bounds is not None:
                 return by_class(node, made, x, name, self.bounds.high, self.kept)
+        name = operation.name
         if name == "einsum":
             return self.einsum(node, plain)
         if name == "matmul":
@@ -418,7 +448,9 @@ class Lift:
     def unary(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
         for one in operands[1:]:
             self.check_pure(one)
-        x = self.lift(operands[0])
+        x = self.lift_any(operands[0])
+        if not x.valid and not x.is_tensor:
+            raise Refused
         if name == "clone" and x.is_new and not self.writes:
             return x
         code = self.swapped(node, {operands[0]: x.code})
@@ -451,6 +483,13 @@ class Lift:
             if not is_plain or not shift.is_host:
                 raise Refused
             return rolled(x, shift, integer(dims[0]), self.kept)
+        is_copied = name in ("repeat", "expand") and len(given) == rank and self.varies(given[0])
+        if is_copied and x.turns == 0 and x.rank + 1 == rank:
+            rest = "1" if name == "repeat" else "-1"
+            count = self.lift_any(given[0])
+            if not count.is_host or any(self.code(one) != rest for one in given[1:]):
+                raise Refused
+            return Lifted(x.code, rank, 0, repeats=count.code)
         if name == "repeat" and x.turns is not None and len(given) == x.rank == rank:
             sizes = ", ".join(["1", *map(self.number, given)])
             return Lifted(f"{bracketed(x.code)}.repeat({sizes})", rank, 0, is_computed=True)
@@ -612,6 +651,8 @@ class Lift:
             raise Refused
         if self.dtype(only) == "bool" and x.rank == index.rank == 1 and x.distinct:
             return Lifted("", 1, 0, ragged=(x, index))
+        if self.dtype(only) == "bool" and index.rank == 1 and x.rank == rank:
+            return replace(x, is_new=False, valid=self.kept(index.code, "chosen"), distinct="")
         if self.dtype(only) in INDEX_DTYPES and x.rank == index.rank == 1 and index.distinct:
             code = f"{bracketed(x.code)}.gather(1, {index.code})"
             return Lifted(code, 1, 0, is_computed=True, distinct=x.distinct and "some")

@@ -78,6 +78,8 @@ class Lifted:
     classes: str = ""
     """Code of the classes of rows, if a turn has those of its class; without other code it is the
     mask of them."""
+    repeats: str = ""
+    """Code of how often each turn's value stands in what it makes."""
     is_host: bool = False
     """Whether a turn has it as a number of the host."""
     has_windows: bool = False
@@ -86,7 +88,7 @@ class Lifted:
     @property
     def is_tensor(self) -> bool:
         """Return whether it is one tensor of one size in all turns."""
-        is_part = self.ragged is not None or self.valid or self.classes
+        is_part = self.ragged is not None or self.valid or self.classes or self.repeats
         return not (self.pair or is_part or self.is_host)
 
     def first(self) -> Lifted:
@@ -120,8 +122,10 @@ class Swap(cst.CSTTransformer):
                 return updated_node.with_changes(value=bare)
             return updated_node
         node = cst.parse_expression(code)
-        is_open = isinstance(node, cst.BinaryOperation | cst.Comparison | cst.UnaryOperation)
-        return cst.parse_expression(f"({code})") if is_open and not code.isdigit() else node
+        operators = cst.BinaryOperation | cst.Comparison | cst.UnaryOperation
+        is_open = isinstance(node, operators)
+        is_bare = is_open and not node.lpar and not code.isdigit()
+        return cst.parse_expression(f"({code})") if is_bare else node
 
 
 def aligned(parts: Sequence[Lifted]) -> list[Lifted]:

@@ -81,6 +81,37 @@ class Loop:
             found.append(one.body[0])
         return found
 
+    @property
+    def chosen_body(self) -> list[cst.BaseSmallStatement]:
+        """Return its statements, with one for a branch that gives a name or a list one of several
+        values; [] if it has another one."""
+        block = self.node.body if isinstance(self.node, cst.For) else None
+        if not isinstance(block, cst.IndentedBlock) or self.node.orelse:  # type: ignore[union-attr]
+            return []
+        if any(isinstance(one, JUMPS) for one in within(block)):
+            return []
+        found: list[cst.BaseSmallStatement] = []
+        for one in block.body:
+            if isinstance(one, cst.If):
+                made = chosen_value(one)
+                stored = [name for each in made[:-1] for name in stored_names(each)]
+                if not made or any(self.times_bound(name) > 1 for name in stored):
+                    return []
+                found += made
+            elif isinstance(one, cst.SimpleStatementLine) and len(one.body) == 1:
+                found.append(one.body[0])
+            else:
+                return []
+        return found
+
+    def times_bound(self, name: str) -> int:
+        """Return in how many statements of the loop a name is bound."""
+        return sum(
+            name in stored_names(one)
+            for one in within(self.node)
+            if isinstance(one, cst.BaseSmallStatement)
+        )
+
     def code(self, node: cst.CSTNode) -> str:
         return self.file.code(node)
 
@@ -585,3 +616,42 @@ def shape_read(assign: cst.Assign, name: str) -> Iterator[tuple[str, int]]:
                     return
                 if isinstance(one.value, cst.Name) and one.value.value == name:
                     yield shape.value.value, dim
+
+
+def branch_of(node: cst.BaseSuite) -> list[cst.BaseSmallStatement]:
+    """Return the statements of a branch, if all but the last one bind a name; else []."""
+    lines = list(node.body) if isinstance(node, cst.IndentedBlock) else []
+    found = [o for one in lines if isinstance(one, cst.SimpleStatementLine) for o in one.body]
+    if len(found) != len(lines) or not all(isinstance(one, cst.Assign) for one in found[:-1]):
+        return []
+    return found
+
+
+def chosen_value(node: cst.If) -> list[cst.BaseSmallStatement]:
+    """Return the statement `x = a if test else b` that branches are, after what their lines bind;
+    [] for others. Parts of it are those of the file."""
+    last = node.orelse
+    other = chosen_value(last) if isinstance(last, cst.If) else []
+    other = branch_of(last.body) if isinstance(last, cst.Else) else other
+    own = branch_of(node.body)
+    if not own or not other:
+        return []
+    (*before, first), (*more, second) = own, other
+    if isinstance(first, cst.Assign) and isinstance(second, cst.Assign):
+        targets = [cst.Module([]).code_for_node(one.targets[0].target) for one in (first, second)]
+        is_same = len(first.targets) == len(second.targets) == 1 and targets[0] == targets[1]
+        if not is_same or not is_name(first.targets[0].target):
+            return []
+        value = cst.IfExp(test=node.test, body=first.value, orelse=second.value)
+        return [*before, *more, first.with_changes(value=value)]
+    if isinstance(first, cst.Expr) and isinstance(second, cst.Expr):
+        calls = [one.value for one in (first, second) if isinstance(one.value, cst.Call)]
+        names = [cst.Module([]).code_for_node(one.func) for one in calls]
+        is_same = len(names) == 2 and names[0] == names[1] and names[0].endswith(".append")
+        if not is_same or any(len(one.args) != 1 for one in calls):
+            return []
+        values = [one.args[0].value for one in calls]
+        value = cst.IfExp(test=node.test, body=values[0], orelse=values[1])
+        call = calls[0].with_changes(args=[cst.Arg(value)])
+        return [*before, *more, first.with_changes(value=call)]
+    return []

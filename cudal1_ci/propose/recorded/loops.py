@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import libcst as cst
@@ -12,6 +13,9 @@ from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in, not_batched
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.sink import find_sunk
+
+FEW_TURNS, LARGE = 16, 16384
+"""Passes, and elements of a tensor in them."""
 
 
 def find_joined(call: Call) -> Iterator[Change]:
@@ -77,11 +81,29 @@ def find_batched(call: Call) -> Iterator[Change]:
         lift = loop.lift() if isinstance(loop.node, cst.For) else None
         if lift is None:
             continue
+        if has_few_long_turns(loop):
+            call.miss(loop.inside[0], "it has few passes, each of large tensors", loop.node)
+            continue
         try:
             yield Batch(loop, lift).change()
         except Refused as refused:
             call.miss(loop.inside[0], not_batched(loop, refused), loop.node)
             continue
+
+
+def has_few_long_turns(loop: Loop) -> bool:
+    """Return whether passes are so few and so large that there is little to save on a CPU."""
+    values = [loop.call.graph.of(one.output) for one in loop.inside]
+    known = [one for one in values if one is not None]
+    turns = max((len(one) for node, one in loop.operations.items() if is_in(loop, node)), default=0)
+    most = max((math.prod(one.shape) for one in known), default=0)
+    is_cpu = all(one.device == "cpu" for one in known)
+    return is_cpu and turns <= FEW_TURNS and most >= LARGE
+
+
+def is_in(loop: Loop, node: cst.CSTNode) -> bool:
+    """Return whether an expression is in the body of a loop."""
+    return loop.file.is_within(node, loop.node)
 
 
 def find_hoisted(call: Call) -> Iterator[Change]:

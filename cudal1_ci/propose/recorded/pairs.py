@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -120,8 +121,7 @@ def find_distances(call: Call) -> Iterator[Change]:
     """Find `((x[:, None] - y[None]) ** 2).sum(-1)`."""
     for operation, pair, is_squared in pair_distances(call):
         place = call.source.place(operation)
-        x = call.source.expression(pair.rows, operation)
-        y = call.source.expression(pair.columns, operation)
+        x, y = rows_code(call, pair.rows, operation), rows_code(call, pair.columns, operation)
         if place is None or x is None or y is None:
             call.miss(operation, f"the rows have no code {where(operation)}")
             continue
@@ -129,6 +129,18 @@ def find_distances(call: Call) -> Iterator[Change]:
         code = f"{code}.square()" if is_squared else code
         found = shown(operation, call.source)
         yield Change(place.file, {place.node: code}, found, frozenset(("torch",)))
+
+
+def rows_code(call: Call, value: int, at: Operation) -> str | None:
+    """Return the code of rows: of a local that holds them, or holds them repeated."""
+    code = call.source.expression(value, at)
+    if code is not None:
+        return code
+    for name, held in call.source.scope(at).items():
+        wide = inserted(call.graph, held.value)
+        if wide is not None and wide[0] == value and name.isidentifier():
+            return f"{name}[{', '.join([*[':'] * wide[1], '0'])}]"
+    return None
 
 
 def find_cosine(call: Call) -> Iterator[Change]:
@@ -207,6 +219,12 @@ def matrix_product(
         x_code = f"{bracketed(x)}.mT" if dim < columns[1] else bracketed(x)
         y_code = bracketed(y) if dim < rows[1] else f"{bracketed(y)}.mT"
         return in_place_of(call, place, f"{x_code} @ {y_code}")
+    for vector, full in ((left, right), (right, left)):
+        if dim == rank - 1 and is_vector(graph, vector) and graph.num_dims(full) == rank > 1:
+            w, x = source.expression(vector, at), source.expression(full, at)
+            if w is not None and x is not None:
+                w = bracketed(w) if graph.num_dims(vector) == 1 else f"{bracketed(w)}.flatten()"
+                return in_place_of(call, place, f"{bracketed(x)} @ {w}")
     for weights, full in ((a, right), (b, left)):
         whole = graph.of(full)
         if weights is None or whole is None or dim != rank - 2 or weights[1] != rank - 1:
@@ -221,6 +239,14 @@ def matrix_product(
             return in_place_of(call, place, f"{bracketed(w)} @ {bracketed(x)}")
         return f"({bracketed(w)}.unsqueeze(1) @ {bracketed(x)}).squeeze(1)"
     return None
+
+
+def is_vector(graph: Graph, value: int | None) -> bool:
+    """Return whether a value has one dimension, or is a parameter that is one row."""
+    known = graph.of(value)
+    if known is None or not known.shape or known.shape[-1] < MIN_ROWS:
+        return False
+    return len(known.shape) == 1 or (known.path != "" and math.prod(known.shape[:-1]) == 1)
 
 
 RULES = (

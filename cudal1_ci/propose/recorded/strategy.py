@@ -13,12 +13,14 @@ from cudal1_ci.propose.recorded import (
     attention,
     cancelled,
     copies,
+    cumulative,
     dead,
     dispatch,
     experts,
     factors,
     filters,
     foreach,
+    grouped,
     grown,
     kernel_order,
     lookups,
@@ -35,6 +37,7 @@ from cudal1_ci.propose.recorded import (
     syncs,
     tables,
     targets,
+    top,
     triplets,
 )
 from cudal1_ci.propose.recorded.graph import graph_of
@@ -48,10 +51,12 @@ from cudal1_ci.stats import speedups
 
 RULES: tuple[RecordedRule, ...] = (
     *scans.RULES,
+    *cumulative.RULES,
     *loops.RULES,
     *experts.RULES,
     *dispatch.RULES,
     *attention.RULES,
+    *grouped.RULES,
     *norms.RULES,
     *norm_gain.RULES,
     *activations.RULES,
@@ -64,6 +69,7 @@ RULES: tuple[RecordedRule, ...] = (
     *products.RULES,
     *tables.RULES,
     *targets.RULES,
+    *top.RULES,
     *triplets.RULES,
     *kernel_order.RULES,
     *picks.RULES,

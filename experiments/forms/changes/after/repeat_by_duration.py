@@ -1,0 +1,20 @@
+"""After espnet/espnet#2482: each token is repeated by a Python loop."""
+
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def expand(self, x, durations):
+        return torch.repeat_interleave(x, durations, dim=0)
+
+    def forward(self, x, durations):
+        return self.expand(x, durations).mean(dim=0)
+
+
+def get_inputs():
+    return [torch.randn(200, 32), torch.randint(1, 8, (200,))]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,24 @@
+"""After JohnGiorgi/DeCLUTR#191: the means of the positives of each anchor are taken chunk by chunk."""
+
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, num_positives):
+        super().__init__()
+        self.num_positives = num_positives
+
+    def forward(self, anchors, positives):
+        means = []
+        for chunk in torch.chunk(positives, positives.size(0) // self.num_positives):
+            means.append(chunk.mean(dim=0))
+        return anchors @ torch.stack(means).T
+
+
+def get_inputs():
+    return [torch.randn(64, 32), torch.randn(128, 32)]
+
+
+def get_init_inputs():
+    return [2]
