@@ -55,7 +55,7 @@ def no_pause(monkeypatch):
 
 @pytest.fixture
 def github(served) -> Iterator[GitHub]:
-    read = yaml.safe_load((ROOT / "examples" / "workflows" / ON_REQUEST).read_text("utf-8"))
+    read = yaml.safe_load((ROOT / "templates" / "workflows" / ON_REQUEST).read_text("utf-8"))
     with served(GitHub(permissions={"me": "write"})) as fake:
         fake.git.put("main", {}, "b" * 40)
         fake.git.put("feature", {"pkg/model.py": ("100644", "\n".join(MODEL) + "\n")}, HEAD)
