@@ -65,6 +65,8 @@ class GitHub:
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    runs: dict[int, str] = field(default_factory=dict)
+    """Status of runs of workflows."""
     contents: dict[tuple[str, str], str] = field(default_factory=dict)
     """Texts of files, by commit and path."""
     requests: list[Request] = field(default_factory=list)
@@ -199,6 +201,11 @@ class GitHub:
             raise Refused(404, "Not Found")
         return 200, full.contents(self.url, REPOSITORY, unquote(path), text)
 
+    def get_run(self, query: dict[str, str], number: str) -> Answer:
+        if int(number) not in self.runs:
+            raise Refused(404, "Not Found")
+        return 200, {"id": int(number), "status": self.runs[int(number)]}
+
     def create_comment(self, given: dict[str, Any], number: str) -> Answer:
         if int(number) not in self.issues:
             self._pull(number)
@@ -253,6 +260,13 @@ class GitHub:
             self._check_place(number, comment)
         made = self._review_comment(int(number), comment)
         return 201, full.review_comment(self.url, REPOSITORY, made)
+
+    def reply_in_review(self, given: dict[str, Any], number: str, thread: str) -> Answer:
+        _expect(given, {"body"})
+        root = self.review_comments[int(thread)]
+        place = {name: root[name] for name in ("path", "line", "side") if name in root}
+        comment = self._review_comment(int(number), {**place, "body": _body(given)})
+        return 201, full.review_comment(self.url, REPOSITORY, comment)
 
     def get_repository(self, query: dict[str, str]) -> Answer:
         said = full.repository(self.url, REPOSITORY)
@@ -343,7 +357,10 @@ class GitHub:
 
     def add_reaction(self, given: dict[str, Any], number: str) -> Answer:
         _expect(given, {"content"})
-        if given["content"] not in REACTIONS or int(number) not in self.comments:
+        if given["content"] not in REACTIONS or int(number) not in {
+            *self.comments,
+            *self.review_comments,
+        }:
             raise Refused(422, "Validation Failed")
         self.reactions.setdefault(int(number), []).append(given["content"])
         kept = {"id": self._next_id(), "content": given["content"]}
@@ -472,6 +489,7 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", r"R/pulls/(\d+)/comments", GitHub.list_review_comments),
     ("GET", r"R/commits/(\w+)/check-runs", GitHub.list_checks),
     ("GET", r"R/contents/(.+)", GitHub.get_contents),
+    ("GET", r"R/actions/runs/(\d+)", GitHub.get_run),
     ("POST", r"R/issues/(\d+)/comments", GitHub.create_comment),
     ("PATCH", r"R/issues/comments/(\d+)", GitHub.edit_comment),
     ("POST", "R/check-runs", GitHub.create_check),
@@ -487,6 +505,8 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", r"R/commits/(\w+)/check-suites", GitHub.list_suites),
     ("POST", r"R/issues/(\d+)/labels", GitHub.add_labels),
     ("POST", r"R/issues/comments/(\d+)/reactions", GitHub.add_reaction),
+    ("POST", r"R/pulls/comments/(\d+)/reactions", GitHub.add_reaction),
+    ("POST", r"R/pulls/(\d+)/comments/(\d+)/replies", GitHub.reply_in_review),
     ("POST", r"R/actions/workflows/([\w.-]+)/dispatches", GitHub.dispatch),
     ("POST", r"R/actions/runs/(\d+)/rerun", GitHub.run_again),
     ("GET", r"R/git/commits/(\w+)", GitHub.get_commit),

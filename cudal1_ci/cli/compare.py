@@ -39,6 +39,7 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, removal_notices, survey
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import committed_change, folder_in_repository, is_clean
+from cudal1_ci.github.files_of_commit import moved_submodules
 from cudal1_ci.github.trees import Trees
 from cudal1_ci.pool import Pool
 from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
@@ -154,7 +155,8 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
             change=change,
             on_gpu=measures_on_gpu(settings.device),
         )
-        plan = dataclasses.replace(plan, notices=(*plan.notices, *trees.notices))
+        moved = moved_submodules(trees.top, change.base_sha, change.head_sha)
+        plan = dataclasses.replace(plan, notices=(*plan.notices, *trees.notices, *moved))
         pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
         # Tests ran in between, and something may have while it was measured.
         with intact(trees, (change.base_sha, change.head_sha)):

@@ -70,7 +70,7 @@ token is read from GITHUB_TOKEN.
     type=click.Choice(["auto", "neutral", "failure"]),
     default="auto",
     show_default=True,
-    help="What it concludes where it cannot be told; `auto` is neutral.",
+    help="What it concludes where the result is unclear; `auto` is neutral.",
 )
 @click.option(
     "--machine",

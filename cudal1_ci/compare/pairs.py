@@ -1,8 +1,9 @@
 """Pair the targets to compare: those that a change touches, in both of its trees.
 
 Workloads are the head's, as it is called now; the base is the reference. A target whose file was
-renamed is the same. One that has another name or place is compared with what it was before, where
-that is certain enough (renames.py); else it is new, and the old one was removed.
+renamed is the same. One that has another name or place is paired with one that was removed, where
+signature and body say that it is the same (renamed.py); else it is new, and the old one was
+removed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cudal1_ci.compare.renames import earlier_of
+from cudal1_ci.compare.renamed import renamed
 from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.kernel_problems import with_native_files
 from cudal1_ci.discover.plan import Plan, Planned
@@ -54,6 +55,12 @@ class Pair:
         """Return the share of the traced time, where that is known."""
         return sum(workload.share or 0.0 for workload in self.problem.workloads)
 
+    @property
+    def inclusive_us(self) -> float:
+        """Return the traced time of its calls, with what they call."""
+        calls = self.problem.workloads
+        return sum((one.traced_us or 0.0) * (one.num_calls or 1) for one in calls)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
@@ -72,18 +79,18 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
     known = {(target.path, target.qualname) for target in base.targets}
     assert head.discovery is not None, "a survey keeps what it read"
     paths = {place.module: path for path, place in head.discovery.modules.places.items()}
-    added = [
+    fresh = [
         planned.target
         for planned in head.targets
         if (before.get(planned.target.path, planned.target.path), planned.target.qualname)
         not in known
     ]
-    earlier = earlier_of(added, head.removed, head.root, Path(base.root), before)
+    moved = renamed(fresh, Path(head.root), head.removed, Path(base.root))
     pairs, others, gone = [], [], dict[Target, Entry]()
     for planned in head.targets:
         target = planned.target
-        old = earlier.get(target)
-        if target in added and old is None:
+        old = moved.get((target.path, target.qualname))
+        if target in fresh and old is None:
             others.append(not_compared(planned, "new", IS_NEW))
         elif planned.problem is None:
             reason = planned.reason or "no workload"
@@ -92,8 +99,10 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
             program = planned.problem.reference
             assert isinstance(program, TreeProgram)
             path = paths[program.import_path.partition(":")[0]]
-            path = before.get(path, path) if old is None else old.path
-            reference = as_in(base, program, path, target, old)
+            if old is None:
+                reference = as_in(base, program, before.get(path, path), target)
+            else:
+                reference = as_in(base, program, old.path, target, old.qualname)
             if reference is None:
                 others.append(not_compared(planned, "new", "what launches it is not in the base"))
             else:
@@ -101,7 +110,7 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
                 continue
         if old is not None:
             gone[old] = lost(old, f"it is {target.path}:{target.qualname} in the head", target)
-    measured = {earlier[one.target] for one in pairs if one.target in earlier}
+    measured = {moved.get((one.target.path, one.target.qualname)) for one in pairs}
     others += [
         gone.get(target) or lost(target, IS_REMOVED)
         for target in head.removed
@@ -135,19 +144,14 @@ def pair(
 
 
 def as_in(
-    base: Discovery, program: TreeProgram, path: str, target: Target, old: Target | None = None
+    base: Discovery, program: TreeProgram, path: str, target: Target, qualname: str = ""
 ) -> TreeProgram | None:
-    """Return the head's program as it is in the base, where its file was at `path`, and it may have
-    been `old`.
-    """
+    """Return the head's program as it is in the base, where its file was at `path`, and its name
+    perhaps another one."""
     place = base.modules.places.get(path)
     if place is None:
         return None
-    qualname = program.import_path.partition(":")[2]
-    if old is not None:
-        if qualname != target.qualname:
-            return None
-        qualname = old.qualname
+    qualname = qualname or program.import_path.partition(":")[2]
     found = TreeProgram(
         root=str(Path(base.root).resolve()),
         import_root=place.import_root,
@@ -171,14 +175,15 @@ def not_compared(
 
 
 def in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """Sort pairs. Targets that were changed themselves come before those that use them. In each
-    group the largest share of the traced time comes first, then source order. Guessed calls come
-    last.
+    """Sort pairs. Targets that were changed themselves come before those that use them, the largest
+    share of the traced time first. Of those that use them the ones whose calls take the most come
+    first, with all that they call: root calls show what a change means. Guessed calls come last.
     """
 
     def place(one: Pair) -> tuple[bool, bool, float]:
         is_guessed = all(is_guess(w) for w in one.problem.workloads)
-        return is_guessed, one.target.only_uses_change, -one.share
+        uses_change = one.target.only_uses_change
+        return is_guessed, uses_change, -(one.inclusive_us if uses_change else one.share)
 
     return sorted(pairs, key=place)
 

@@ -159,14 +159,16 @@ class Client:
             url=url if isinstance(url, str) else None,
         )
 
-    def comments(self, number: int) -> tuple[Comment, ...]:
-        """Return the comments of a pull request.
+    def comments(self, number: int, *, with_reviews: bool = False) -> tuple[Comment, ...]:
+        """Return the comments of a pull request, those of its reviews only where asked for.
 
         Raises:
             Refusal: GitHub does not say.
         """
         repository = self._github.get_repo(self.repository)
-        return self._comments(repository.get_pull(number).get_issue_comments)
+        pull = repository.get_pull(number)
+        reviews = self._comments(pull.get_review_comments) if with_reviews else ()
+        return self._comments(pull.get_issue_comments) + reviews
 
     def _full_path(self, path: str) -> str:
         return f"/repos/{self.repository}/{path}".rstrip("/")

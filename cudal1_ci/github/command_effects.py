@@ -30,13 +30,12 @@ from cudal1_ci.github.decision import Decision, Facts, Head, Rules, gate, refuse
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import SUPERSEDED, Comment, Marker, current, key_of, marker_of
 from cudal1_ci.github.plan import Errand, Known, Options, Post, Pull, plan
-from cudal1_ci.github.projects import Found, projects_of, whole
+from cudal1_ci.github.projects import Found, whole, whole_of
 from cudal1_ci.github.publication import Publication, parts_of, refuse_another_commit
 from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.records import Entry, Record, Report
 from cudal1_ci.render.digest import digest
 from cudal1_ci.render.markup import code
-from cudal1_ci.stats.gate import Policy
 
 ON_REQUEST = "cudal1-ci-on-request.yml"
 """The workflow that measures on request."""
@@ -137,8 +136,7 @@ def _use_report(
         for one in fetched.found:
             refuse_another_commit(one.document, run)
         if command.verb == "apply":
-            document = whole(projects_of(fetched.found, rules.expected, lambda _: Policy()))
-            return _apply(command, facts.head, document, asked) if document else refused(UNUSABLE)
+            return _apply(command, facts.head, whole_of(fetched.found), asked)
         return _acknowledge(asked, command, facts, rules, run, seen, fetched.found)
     except (ForgeError, ReportError) as error:
         return refused(f"{code(error, 400)}.")

@@ -43,11 +43,17 @@ def drafts_of(threads: Iterable[Thread], login: str | None) -> Drafts:
     )
 
 
-def chosen(gains: Sequence[Gain], drafts: Drafts, most: int) -> list[Gain]:
-    """Return the undismissed proposals that get a draft now."""
+def chosen(
+    gains: Sequence[Gain], drafts: Drafts, most: int, asked: Sequence[str] = ()
+) -> list[Gain]:
+    """Return the undismissed proposals that get a draft now: all that people have asked for, and
+    more up to the limit.
+    """
     had = {*drafts.opened, *drafts.ended}
     open_to = [gain for gain in gains if gain.id not in had and is_placeable(gain)]
-    return open_to[: max(0, most - len(drafts.opened))]
+    wanted = [gain for gain in open_to if gain.id in asked]
+    others = [gain for gain in open_to if gain.id not in asked]
+    return wanted + others[: max(0, most - len(drafts.opened) - len(wanted))]
 
 
 def is_placeable(gain: Gain) -> bool:

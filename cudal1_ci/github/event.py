@@ -80,6 +80,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
     is_after = False
     base: str | None = None
     queued: int | None = None
+    is_after = False
     if event.pull_request is not None:
         base = event.pull_request.base.sha
         number, head = event.pull_request.number, event.pull_request.head.repo

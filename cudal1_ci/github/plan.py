@@ -204,7 +204,10 @@ def plan(
 def _silence(occasion: Occasion, pull: Pull | None, key: str, login: str | None) -> str | None:
     """Return why neither a comment nor a review is posted; None where they may be."""
     if pull is None:
-        return "no comment: this run is of no open pull request whose head is that commit"
+        return (
+            "no comment: this run is of no open pull request whose head is that commit, or of "
+            "several of one branch; the check is at the commit"
+        )
     if pull.head_sha != occasion.head_sha:
         return (
             f"no comment: pull request {pull.number} has moved on to {pull.head_sha[:12]}, and the "

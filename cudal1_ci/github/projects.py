@@ -98,6 +98,16 @@ def projects_of(
     return tuple(parts)
 
 
+def whole_of(found: Sequence[Found]) -> Report:
+    """Return one report of all that a run has left, with paths from the top.
+
+    Raises:
+        ReportError: They do not fit together.
+        ForgeError: One has a folder that cannot be one.
+    """
+    return merge([from_top(one.document) for one in found])
+
+
 def whole(parts: Sequence[Part]) -> Report | None:
     """Return one report of all projects; None where there is none."""
     documents = [part.document for part in parts if part.document is not None]

@@ -108,7 +108,7 @@ class Publication(Record, frozen=True, kw_only=True):
         return About(
             repository_url=f"{run.server_url}/{run.repository}",
             run_url=run.run_url,
-            artifact_url=self.artifact_url,
+            artifact_url=self.artifact_url or f"{run.run_url}#artifacts",
             head_sha=run.head_sha,
             base_sha=base_sha if base_sha and _SHA.fullmatch(base_sha) else None,
             policy=parts[0].policy,
@@ -228,13 +228,19 @@ def carry_out(
             made.append((errand.what, run_errand(errand, forge, tell)))
         except Refusal as refusal:
             refused.append((errand.what, refusal))
+    if locked := [what for what, refusal in refused if refusal.is_locked]:
+        notice(f"not posted: {', '.join(locked)}: the conversation is locked; the check has it all")
     denied = [what for what, refusal in refused if refusal.is_read_only]
     if denied:
         notice(
             f"not posted: {', '.join(denied)}: the token may not write here, as is so for pull "
             "requests from forks; the summary of this run has the report"
         )
-    failed = [(what, refusal) for what, refusal in refused if not refusal.is_read_only]
+    failed = [
+        (what, refusal)
+        for what, refusal in refused
+        if not (refusal.is_read_only or refusal.is_locked)
+    ]
     if failed:
         reasons = "; ".join(f"the {what} ({refusal})" for what, refusal in failed)
         raise ForgeError(f"could not post {reasons}. What was measured is kept")

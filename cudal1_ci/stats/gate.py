@@ -6,7 +6,7 @@ measured, and none is worse. All else has a state here, and one of three policie
 
     fail-on          something is worse: a slowdown, or with `contract` a use that no longer works
     on-missing       something that was to be measured was not
-    on-inconclusive  it was measured, and cannot be told
+    on-inconclusive  it was measured, and the result is unclear
 
 No event, label or origin of a change is asked: the same states conclude the same everywhere.
 `docs/reference/gate.md` is written from this module, and the tests walk its rows.
@@ -62,7 +62,7 @@ STATES: dict[State, tuple[Question, str]] = {
     "moved": ("on-missing", "is in another file of the head, and was not measured there"),
     "lost": ("on-missing", "is in the base and not in the head"),
     "skipped": ("on-missing", "could not be called"),
-    "crashed": ("on-missing", "the head failed where the base works"),
+    "crashed": ("on-missing", "the head failed, or returned another form, where the base works"),
     "unmeasured": ("on-missing", "was not measured, for a reason that is not the code"),
     "over_budget": ("on-missing", "the budget was spent before, or before an alarm was confirmed"),
     "machine_missing": ("on-missing", "a machine that was expected has left no report"),
@@ -89,8 +89,8 @@ class GateConfig(Record, frozen=True, kw_only=True):
     """What the check concludes where something was not measured; `auto` is `failure` where
     `fail-on` is not `never`."""
     on_inconclusive: Answer = "auto"
-    """What it concludes where it cannot be told; `auto` is `neutral`, and `failure` where `fail-on`
-    is `inconclusive`."""
+    """What it concludes where the result is unclear; `auto` is `neutral`, and `failure` where
+    `fail-on` is `inconclusive`."""
     machines: tuple[str, ...] = ()
     """Each has to leave a report: as the artifacts are called, without `cudal1-ci-`."""
     required: tuple[str, ...] = ("*",)

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 
 from cudal1_ci.cli import main
 from cudal1_ci.github import client
-from cudal1_ci.github.marker import marker_of
+from cudal1_ci.github.acknowledgements import Agreed, agreements_line
+from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About, comment, summary
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
@@ -85,6 +86,7 @@ def test_a_regression_gets_a_comment_a_check_and_an_annotation(github, workflow)
     about = About(
         repository_url="https://github.com/o/r",
         run_url="https://github.com/o/r/actions/runs/100",
+        artifact_url="https://github.com/o/r/actions/runs/100#artifacts",
         head_sha=HEAD,
         base_sha=BASE,
     )
@@ -439,6 +441,91 @@ def test_a_check_whose_report_cannot_be_used_does_not_stay_in_progress(
     check = the_check(github)
     assert (check["status"], check["conclusion"]) == ("completed", "neutral")
     assert not github.comments
+
+
+def test_an_older_run_replaces_neither_the_comment_nor_the_check_and_ends_its_own(github, workflow):
+    """A job of an earlier run was started again by hand, or waited for a machine."""
+    workflow.publish(None, "--start", run=99)
+    assert workflow.publish(REGRESSION, "--fail-on", "regression", run=100).exit_code == 0
+    result = workflow.publish(SAME, "--fail-on", "regression", run=99)
+    assert result.exit_code == 0
+    assert "the later run 100" in result.stderr
+    checks = list(github.checks.values())
+    assert [(c["status"], c["conclusion"]) for c in checks] == [("completed", "failure")] * 2
+    assert checks[0]["output"]["title"] == "Replaced by the later run 100"
+    assert [marker_of(body).verdict for body in bodies(github)] == ["regression"]
+    workflow.publish(SAME, run=98)
+    assert len(github.checks) == 2, "none is made beside that of the later run"
+
+
+def test_another_attempt_of_a_run_counts_as_the_later_one(github, workflow):
+    workflow.publish(REGRESSION, run=100, attempt=2)
+    workflow.publish(SAME, run=100, attempt=1)
+    assert the_check(github)["conclusion"] == "neutral"
+    workflow.publish(SAME, run=100, attempt=3)
+    assert [c["conclusion"] for c in github.checks.values()] == ["neutral", "success"]
+
+
+def queue_entry(number: int = 7) -> Any:
+    ref = f"refs/heads/gh-readonly-queue/main/pr-{number}-{BASE}"
+    return {"merge_group": {"base_sha": BASE, "head_sha": HEAD, "head_ref": ref}}
+
+
+@pytest.mark.parametrize(("number", "conclusion"), [(7, "success"), (8, "failure")])
+def test_what_was_agreed_to_in_a_pull_request_holds_in_the_merge_queue(
+    github, workflow, number, conclusion
+):
+    github.add_pull(8, NEXT)
+    agreement = Agreed(target="pkg/model.py:pool", max_slowdown=1.6, reason="r", owner="me")
+    marker = Marker(key=key_of("cudal1-ci"), run=50, attempt=1, sha=NEXT, verdict="regression")
+    github.add_comment(7, marked(marker, agreements_line([agreement]) + "text"), ACTIONS)
+    result = workflow.publish(
+        *(REGRESSION, "--fail-on", "regression", "--workflow", "cudal1-ci"),
+        event="merge_group",
+        payload=queue_entry(number),
+    )
+    assert result.exit_code == 0
+    check = the_check(github)
+    assert (check["name"], check["conclusion"]) == ("cudal1-ci", conclusion)
+    assert len(github.comments) == 1, "nothing is posted in the queue but the check"
+
+
+def test_a_locked_conversation_makes_no_job_red(github, workflow):
+    github.refuse("POST", "issues/7/comments", 403, "Unable to create comment: issue is locked.")
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 0
+    assert "the conversation is locked" in result.stderr
+    assert the_check(github)["status"] == "completed"
+
+
+def test_a_report_of_a_fork_is_no_success_and_no_suggestion(github, workflow):
+    """A fork's job may have written any number."""
+    github.add_pull(7, HEAD, "stranger/r")
+    words = ("--fail-on", "regression", "--comment", "always")
+    for report in (SAME, PROPOSAL):
+        done = workflow.publish(report, *words, event="workflow_run", payload=workflow_run())
+        assert done.exit_code == 0
+    assert {c["conclusion"] for c in github.checks.values()} == {"failure"}
+    assert "unverified" in bodies(github)[0]
+    assert not github.review_comments
+
+
+def test_a_fork_that_was_not_measured_has_a_check_that_says_so(github, workflow):
+    """Its code is refused on a machine that is kept, and its own token may post nothing."""
+    github.add_pull(7, HEAD, "stranger/r")
+    assert (
+        workflow.publish(None, "--abandon", event="workflow_run", payload=workflow_run()).exit_code
+        == 0
+    )
+    check = the_check(github)
+    assert (check["status"], check["conclusion"]) == ("completed", "neutral")
+    assert "no report" in check["output"]["title"]
+
+
+def test_a_file_with_a_space_and_brackets_is_annotated(github, workflow):
+    odd = a_target(path="packages/@acme/my app/[slug].py")
+    workflow.publish(a_report(compared("regression", target=odd)))
+    assert [note["path"] for note in the_check(github)["notes"]] == [odd.path]
 
 
 def test_51_annotations_are_sent_in_two_batches(github, workflow):

@@ -237,8 +237,8 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
             assert job["permissions"] == {"contents": "read"}, name
             continue
         rights = {"checks", "pull-requests"}
-        rights |= {"actions", "contents"} if path.name == ANSWERING else set()
-        rights = {"issues"} if path.name == SWEEPING else rights
+        rights |= {"actions", "contents", "issues"} if path.name == ANSWERING else set()
+        rights = {"checks", "issues"} if path.name == SWEEPING else rights
         rights = {"security-events"} if path.name == SCANNING else rights
         rights = RELEASE_RIGHTS[name] if path.name == RELEASING else rights
         is_trend = path.name == REMEMBERING
@@ -272,9 +272,10 @@ def test_only_two_workflows_that_check_out_nothing_run_with_the_rights_of_the_ba
 def test_jobs_on_a_runner_of_ones_own_wait_for_one_another_and_none_is_dropped(path):
     for job in document(path)["jobs"].values():
         if job["runs-on"] != "ubuntu-latest":
-            assert job["runs-on"] == "${{ matrix.runs-on }}"
+            name = "matrix.machine" if path.name == REVIEWING else "matrix"
+            assert job["runs-on"] == f"${{{{ {name}.runs-on }}}}"
             assert job["concurrency"] == {
-                "group": "cudal1-ci-on-${{ matrix.name }}",
+                "group": f"cudal1-ci-on-${{{{ {name}.name }}}}",
                 "queue": "max",
             }
 
@@ -558,6 +559,7 @@ jobs:
         with:
           python: .venv/bin/python
           budget: 20m # enough
+          path: packages/a
           artifact-name: cudal1-ci-${{ matrix.gpu }}
 """
 
@@ -579,7 +581,8 @@ def test_init_renews_what_an_older_version_wrote_and_names_what_it_has_no_place_
     assert "merge_group" in read[True]
     given = called_by(folder / ALWAYS)[0]["with"]
     assert [one["name"] for one in json.loads(given.pop("machines"))] == ["h100", "l40"]
-    assert given == {"python": ".venv/bin/python", "budget": "20m"}
+    projects = {"projects": '["packages/a"]'}
+    assert given == {"python": ".venv/bin/python", "budget": "20m", **projects}
     assert actionlint(tmp_path, folder / ALWAYS).returncode == 0
 
 

@@ -24,6 +24,7 @@ import msgspec
 from cudal1_ci.errors import ConfigError, ReportError
 from cudal1_ci.github.action.admission import is_the_phrase
 from cudal1_ci.github.action.inputs import command_inputs
+from cudal1_ci.github.action.issue import issue_of, open_asked
 from cudal1_ci.github.action.outcome import tell
 from cudal1_ci.github.action.publish import reports_of
 from cudal1_ci.github.answer import Refusal
@@ -58,6 +59,15 @@ def commands(environment: Mapping[str, str]) -> int:
         expected=inputs.expected,
         may_run_forks=is_the_phrase(inputs.allow_fork_code),
     )
+    if (number := issue_of(environment)) is not None:
+        fetched = _fetched_report(environment)
+        return open_asked(
+            number,
+            _client(environment, rules),
+            rules.occasion,
+            None if fetched is None else fetched.found,
+            environment,
+        )
     comment = asked(environment)
     command = command_in(comment.body) if comment.is_obeyable else None
     if command is None:

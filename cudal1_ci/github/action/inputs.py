@@ -50,7 +50,6 @@ class GateInputs(msgspec.Struct, frozen=True, kw_only=True):
     on_inconclusive: Answer = "auto"
     machines: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()
-    measured: Literal["success", "failure", "cancelled", "skipped"] = "success"
 
     @property
     def policy(self) -> Policy:
@@ -63,14 +62,15 @@ class GateInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected(self) -> Expected:
-        return Expected(projects=self.projects, machines=self.machines, measured=self.measured)
+        return Expected(projects=self.projects, machines=self.machines)
 
 
 class PublishInputs(GateInputs, frozen=True, kw_only=True):
     """Hold the inputs of actions/publish/action.yml; the token stays in the environment."""
 
-    reports: str
+    reports: str = "reports/**/report.json"
     start: bool = False
+    measured: Literal["success", "failure", "cancelled", "skipped"] = "success"
     comment: Comment = "auto"
     check: bool = True
     artifact_url: str | None = None
@@ -182,10 +182,24 @@ def _read_inputs(environment: Mapping[str, str], record: type[msgspec.Struct]) -
     return {name: text for name, text in texts.items() if text}
 
 
+class _Machine(msgspec.Struct, frozen=True):
+    """Hold the part of a matrix's entry that names the machine."""
+
+    name: str
+
+
 def _with_lists(given: Mapping[str, str]) -> dict[str, object]:
-    """Split the inputs that name several things: machines by spaces, folders by lines."""
+    """Split the inputs that name several things: folders by lines, machines by spaces, or as the
+    matrix of review.yml has them, `[{"name": "h100", ...}]`.
+    """
     read: dict[str, object] = dict(given)
-    if "machines" in given:
+    if given.get("machines", "").startswith("["):
+        try:
+            listed = msgspec.json.decode(given["machines"], type=list[_Machine])
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"input `machines`: {error}, got {given['machines']!r}") from error
+        read["machines"] = [one.name for one in listed]
+    elif "machines" in given:
         read["machines"] = given["machines"].split()
     if "projects" in given:
         read["projects"] = [line.strip() for line in given["projects"].splitlines()]

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.github.action.children import Runner, run_verb, scrubbed
-from cudal1_ci.github.action.inputs import GateInputs, PublishInputs, publish_inputs
+from cudal1_ci.github.action.inputs import PublishInputs, publish_inputs
 from cudal1_ci.github.action.outcome import tell
+from cudal1_ci.github.projects import WHY
 
 # One for each GPU. A matrix has at most 256 jobs; more files than that are no measurements.
 MAX_REPORTS = 256
@@ -28,7 +29,7 @@ def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir)
     files = [] if inputs.start else reports_of(workspace, inputs.reports)
     if not files and not inputs.start:
-        tell({}, NOTHING.format(why=inputs.expected.why), environment)
+        tell({}, NOTHING.format(why=WHY[inputs.measured]), environment)
         if inputs.sweep or not inputs.check or not environment.get("GITHUB_TOKEN"):
             return 0
     # The verb calls GitHub and starts nothing. Of the job's environment it needs the token, the
@@ -65,7 +66,7 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
 
 def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
     """Return the verb for what is there: reports, or a check run to begin or to end."""
-    plain = GateInputs()
+    plain = PublishInputs()
     gate = [
         word
         for name in ("fail_on", "on_missing", "on_inconclusive", "measured")

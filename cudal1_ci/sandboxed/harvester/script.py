@@ -120,7 +120,7 @@ def prepare_imports(opened: OpenHarvest, request: RunScript) -> None:
     roots = [str(Path(opened.root, one)) for one in opened.import_roots]
     own = str(Path(opened.root, request.path).parent)
     sys.path[:0] = list(dict.fromkeys([own, *roots, opened.root]))
-    sys.argv = [str(Path(opened.root, request.path))]
+    sys.argv = [str(Path(opened.root, request.path)), *request.arguments]
     sys.setrecursionlimit(3000)
 
 
