@@ -8,12 +8,14 @@ folder of the state; `read_traces` reads it like the trace of a command.
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -87,7 +89,7 @@ class Harvesting:
         ran = self.ran(script, left_s, is_smaller=False)
         if is_too_large(ran) and not ran.trace and self.deadline - time.monotonic() > 1:
             again = self.ran(script, self.deadline - time.monotonic(), is_smaller=True)
-            ran = again if again.trace else ran
+            ran = named_smaller(again) if again.trace else ran
         self.keep(script, ran)
         now_s = time.monotonic()
         if now_s - self.said_s > PROGRESS_S:
@@ -154,6 +156,27 @@ class Harvesting:
         )
 
 
+def named_smaller(ran: ScriptRan) -> ScriptRan:
+    """Return what a script made smaller called, with what was changed in its source."""
+    changes = ", ".join(note for note in ran.notes if " -> " in note)
+    lines = []
+    for line in ran.trace.splitlines():
+        call = decoded(line)
+        if call is not None and isinstance(call.get("source"), str):
+            call["source"] = f"{call['source']} (smaller: {changes})"
+            lines.append(msgspec.json.encode(call).decode())
+    return dataclasses.replace(ran, trace="\n".join(lines) + "\n")
+
+
+def decoded(line: str) -> dict[str, Any] | None:
+    """Return a line of a trace; None for what is none."""
+    try:
+        found = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def is_too_large(ran: ScriptRan) -> bool:
     """Return whether a script wants more time or memory than there is."""
     return bool(ran.ending) or any(cell.outcome in TOO_LARGE for cell in ran.cells)
@@ -163,11 +186,8 @@ def called_in(trace: str) -> set[str]:
     """Return `path:qualname` of what a trace can call again."""
     found = set()
     for line in trace.splitlines():
-        try:
-            call = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue
-        if isinstance(call, dict) and isinstance(call.get("target"), str) and "call" in call:
+        call = decoded(line)
+        if call is not None and isinstance(call.get("target"), str) and "call" in call:
             found.add(call["target"])
     return found
 

@@ -54,6 +54,7 @@ IDS = frozenset(
 )
 TIMES = frozenset({"t", "time", "timestep", "timesteps", "times", "noise_level", "sigma"})
 IMAGES = frozenset({"img", "image", "images", "imgs", "pixel_values", "video"})
+DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
 CONFIGS = frozenset({"config", "cfg", "args", "hparams", "configuration", "conf", "opt"})
 
 
@@ -183,11 +184,20 @@ def configurations(cls: Any, kind: Any) -> Iterator[Any]:
     stem = cls.__name__.lower()
     for name in sorted(found, key=lambda one: -shared(one.lower(), stem)):
         with contextlib.suppress(Exception):
-            made = found[name]()
-            for key in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers"):
+            made = found[name](**numbers_for(found[name]))
+            for key in DEPTHS:
                 if isinstance(getattr(made, key, None), int) and getattr(made, key) > 4:
                     setattr(made, key, 4)
             yield made
+
+
+def numbers_for(kind: Any) -> dict[str, Any]:
+    """Return small numbers for what a configuration has no default of."""
+    return {
+        one.name: NUMBERS[one.name]
+        for one in inspect.signature(kind).parameters.values()
+        if one.default is one.empty and one.name in NUMBERS
+    }
 
 
 def same_package(cls: Any) -> list[Any]:
