@@ -9,7 +9,10 @@ folder of the state; `read_traces` reads it like the trace of a command.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import os
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +25,7 @@ import msgspec
 from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.scripts import KINDS, Cell, Kind, Script, scripts_of
-from cudal1_ci.processes.harvest import Harvester, Limits
+from cudal1_ci.processes.harvest import Harvester, Limits, limits_for
 from cudal1_ci.records import Target
 from cudal1_ci.sandboxed.wire.harvest import ScriptRan
 
@@ -33,6 +36,10 @@ PAGES: tuple[Kind, ...] = ("readme", "docs", "example", "docstring", "notebook",
 CLASSES_AT_ONCE = 40
 """Classes of a file that are made in one process."""
 CONFIG_S = 60.0
+CONFIG_SHARE = 0.35
+"""Share of the budget that scripts leave for what none of them calls."""
+MAX_THREADS = 8
+MAX_PACKAGES = 60
 TOO_LARGE = ("out_of_time", "out_of_memory")
 PROGRESS_S = 10.0
 NO_TIME = "the budget was spent"
@@ -214,23 +221,31 @@ def harvest(
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     places = discovery.modules.places.values()
+    own = sorted({place.module.partition(".")[0] for place in places})
     with Harvester(
         discovery.root,
         python=python,
         import_roots=import_roots([place.import_root for place in places]),
         functions=functions_to_trace(discovery),
-        limits=limits,
+        packages=packages_of(discovery, frozenset(own)),
+        own=own,
+        limits=limits or limits_for(budget_s),
+        num_threads=min(MAX_THREADS, os.cpu_count() or 1),
         has_gpu=has_gpu,
     ) as harvester:
         state_of = Harvesting(discovery, harvester, fresh, began_s + budget_s, say)
         scripts = [one for one in scripts_of(discovery.root, discovery.config) if one.kind in kinds]
         say(f"harvest: {len(scripts)} scripts, at most {budget_s:.0f} s")
         try:
-            for script in in_order(scripts, discovery, state_of):
+            ordered = in_order(scripts, discovery, state_of)
+            until_s = began_s + (1 - CONFIG_SHARE * ("config" in kinds)) * budget_s
+            for script in takewhile_before(until_s, ordered):
                 state_of.run(script)
             if "config" in kinds:
                 for script in configurations(discovery.targets, state_of.called):
                     state_of.run(script)
+            for script in ordered:
+                state_of.run(script)
         finally:
             found = state_of.result(time.monotonic() - began_s)
             (fresh / SUMMARY).write_bytes(msgspec.json.encode(found))
@@ -239,12 +254,32 @@ def harvest(
     return found
 
 
+def takewhile_before(deadline: float, scripts: Iterator[Script]) -> Iterator[Script]:
+    """Yield scripts until a time; the next one stays."""
+    while time.monotonic() < deadline:
+        script = next(scripts, None)
+        if script is None:
+            return
+        yield script
+
+
 def read_harvest(state: Path) -> Harvest | None:
     """Return what became of the scripts when they last ran; None where they never did."""
     try:
         return msgspec.json.decode((state / FOLDER / SUMMARY).read_bytes(), type=Harvest)
     except (OSError, msgspec.ValidationError, msgspec.DecodeError):
         return None
+
+
+def packages_of(discovery: Discovery, own: frozenset[str]) -> tuple[str, ...]:
+    """Return the modules that the tree imports from elsewhere, the most used first."""
+    counts: Counter[str] = Counter()
+    for file in discovery.facts.values():
+        modules = {one.module for found in file.bindings.values() for one in found}
+        counts.update({*modules, *file.dotted_imports})
+    known = own | sys.stdlib_module_names | {"torch", ""}
+    names = (name for name, _ in counts.most_common() if name.partition(".")[0] not in known)
+    return tuple(itertools.islice(names, MAX_PACKAGES))
 
 
 def import_roots(found: Iterable[str]) -> tuple[str, ...]:

@@ -93,7 +93,8 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
         elif request.kind == "config":
             probe.run(request, report, tracer, limited, failure)
         else:
-            run_cells(opened, request, report, tracer, began_s)
+            names = run_cells(opened, request, report, tracer, began_s)
+            probe.call_uncalled(names, tracer, limited)
         again(torch, tracer, min(AGAIN_S, request.script_s - (time.monotonic() - began_s)))
     finally:
         signal.alarm(0)
@@ -114,8 +115,14 @@ def workspace(root: Path, folder: Path) -> Path:
 def prepare_imports(opened: OpenHarvest, request: RunScript) -> None:
     """Put the checkout's folders first on the path of modules, and the script's own before."""
     roots = [str(Path(opened.root, one)) for one in opened.import_roots]
-    own = str(Path(opened.root, request.path).parent)
-    sys.path[:0] = list(dict.fromkeys([own, *roots, opened.root]))
+    folder = str(Path(opened.root, request.path).parent)
+    if "." not in request.module:  # in a package, its files would hide others of their names
+        roots.insert(0, folder)
+    sys.path[:0] = list(dict.fromkeys([*roots, opened.root]))
+    sys.path.append(folder)
+    own_names = frozenset(opened.own) - sys.stdlib_module_names - {"torch"}
+    for name in [one for one in sys.modules if one.partition(".")[0] in own_names]:
+        del sys.modules[name]  # installed too, and needed by another package
     sys.argv = [str(Path(opened.root, request.path))]
     sys.setrecursionlimit(3000)
 
@@ -129,8 +136,8 @@ def warm_up(torch: Any) -> None:
 
 def run_cells(
     opened: OpenHarvest, request: RunScript, report: Report, tracer: Any, began_s: float
-) -> None:
-    """Run the cells of a page, or a file as one cell."""
+) -> dict[str, Any]:
+    """Run the cells of a page, or a file as one cell. Return the names that they bound."""
     cells = request.cells
     file = Path(opened.root, request.path)
     if not cells:
@@ -147,8 +154,10 @@ def run_cells(
         limit_s = left_s if cell.line == 0 else min(left_s, request.cell_s)
         code = functools.partial(compiled, cell, str(file), request.is_smaller, report.note)
         report.cell(run_cell(cell.line, code, module, limit_s, request.seed, before))
+    return module.__dict__
 
 
+PYTEST_FILES = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 NO_TIME = "the time of its script was over"
 
 
@@ -270,7 +279,11 @@ def run_tests(opened: OpenHarvest, request: RunScript, report: Report, began_s: 
         return
     plugin = Plugin(report)
     limit_s = request.script_s - (time.monotonic() - began_s)
+    # Without a file of its own, pytest would read one of a folder above.
+    found = next((one for one in PYTEST_FILES if Path(opened.root, one).is_file()), None)
+    settings = str(Path(opened.root, found)) if found else os.devnull
     arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", f"--rootdir={opened.root}"]
+    arguments += ["-c", settings]
     try:
         with limited(limit_s):
             pytest.main([*arguments, str(Path(opened.root, request.path))], plugins=[plugin])
