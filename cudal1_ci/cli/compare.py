@@ -146,11 +146,11 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
 
 def comparing(settings: Settings) -> Settings:
     """Return settings whose trials compare times."""
-    # Another state_dict is no reason not to compare times: both draw their weights under one seed.
+    # Another state_dict is no reason not to compare times: both load what they share.
     kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
     trial = msgspec.structs.replace(
         settings.trial,
-        weights="seed",
+        weights="shared",
         settles="difference",
         # Tight enough to tell the threshold from nothing, and no tighter.
         half_width=max(

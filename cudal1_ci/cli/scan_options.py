@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -44,10 +45,12 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, refuse_unmatched, survey
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import folder_in_repository, head_sha, repository_name
+from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.ranking import ranking_of
 from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.pool import Pool
+from cudal1_ci.processes.harvest import Harvester
 from cudal1_ci.records import Change, Entry, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import Progress
@@ -186,7 +189,36 @@ def context_of(
         if backend is not None and any(planned.problem is not None for planned in plan.targets):
             pool = stack.enter_context(Pool(backend, notice=progress.notice, is_of_one_kind=True))
         session: Judge = pool.first if pool else stack.enter_context(alone(plan, settings))
-        yield searching(archive, session, settings, progress, pool=pool, may_reuse=may_reuse)
+        acceptor = stack.enter_context(contextlib.closing(acceptor_of(plan, settings, archive)))
+        yield searching(
+            *(archive, session, settings, progress),
+            pool=pool,
+            may_reuse=may_reuse,
+            acceptor=acceptor,
+        )
+
+
+def acceptor_of(plan: Plan, settings: Settings, archive: Archive) -> Acceptor:
+    """Return what asks the repository about proposals. Its programs run on this machine only."""
+    places = plan.discovery.modules.places.values() if plan.discovery is not None else ()
+    roots = tuple(sorted({one.import_root for one in places})) or (".",)
+
+    def start(root: Path) -> Harvester:
+        return Harvester(
+            root,
+            python=settings.python or sys.executable,
+            import_roots=roots,
+            num_threads=settings.trial.threads,
+            has_gpu=measures_on_gpu(settings.device),
+        )
+
+    return Acceptor(
+        plan.root,
+        settings.discover,
+        archive,
+        start=start if settings.executor == "local" else None,
+        limit_s=settings.review.accept_s,
+    )
 
 
 @contextlib.contextmanager

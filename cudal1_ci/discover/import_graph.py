@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -82,8 +82,12 @@ class ImportGraph:
 
     def closure(self, path: str) -> set[str]:
         """Return the file and all files of the tree that importing it needs."""
-        needed = {path, *self.packages_of(path)}
-        pending: list[tuple[str, str | None]] = [(path, None)]
+        return self.closure_of([(path, None)])
+
+    def closure_of(self, steps: Iterable[tuple[str, str | None]]) -> set[str]:
+        """Return all files that some steps lead to, with their own."""
+        pending = list(steps)
+        needed = {package for path, _ in pending for package in self.packages_of(path)}
         seen = set(pending)
         while pending:
             at, name = pending.pop()

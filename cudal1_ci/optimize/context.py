@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.ranking import CONFIRMATION, Ranking, Situation, shipped
 from cudal1_ci.pool import Pool
@@ -39,6 +40,9 @@ class ReviewConfig(Record, frozen=True, kw_only=True):
     they save less. Those of a whole module are, which may save time of what it calls."""
     budget_s: float | None = None
     """Wall-clock seconds for the whole run; None is until done."""
+    accept_s: float = 120.0
+    """Seconds for a repository's own tests and examples, on its tree and on the patched one, for
+    each candidate that would be proposed; 0 runs none of them."""
 
 
 @dataclass
@@ -109,6 +113,8 @@ class RunContext:
     ranking: Ranking = field(default_factory=lambda: Ranking(shipped()))
     """What is expected of candidates."""
     pace: Pace = field(default_factory=Pace)
+    acceptor: Acceptor | None = None
+    """Asks the repository about what would be proposed; None for texts that have none."""
 
     def is_over(self) -> bool:
         """Return whether the run ends. Asked before each thing that is tried, so that what was not
@@ -193,8 +199,9 @@ class RunContext:
             del self.failures[target, name]
 
     def keep(self, target: Target, evaluation: Evaluation) -> None:
-        """Record an evaluation, in the archive before anything else hears of it."""
-        self.archive.record(evaluation, self.policy)
+        """Record an evaluation, in the archive before anything else hears of it. What the
+        repository says of it holds for this state of the tree, and has a memory of its own."""
+        self.archive.record(msgspec.structs.replace(evaluation, acceptance=None), self.policy)
         self.made[target, evaluation.candidate.id] = evaluation
 
 

@@ -414,24 +414,43 @@ class TargetSearch:
             self.evaluate(candidate)
 
     def examine_winners(self) -> None:
-        """Examine the contract of what would be proposed, until the best candidate breaks no line
-        of it. Texts of a task are not proposed to anyone who calls them otherwise."""
-        context, problem = self.context, self.problem
+        """Examine the contract of what would be proposed, and ask its repository, until the best
+        candidate breaks nothing. Texts of a task are not proposed to anyone who calls them
+        otherwise."""
+        problem = self.problem
         while (place := speedups.best(self.evaluations, problem.workloads)) is not None:
             winner = self.evaluations[place]
-            if winner.contract is not None or not isinstance(problem.reference, TreeProgram):
+            if not isinstance(problem.reference, TreeProgram):
                 return
-            try:
-                examined = context.session.examine_contract(problem, winner)
-            except WorkerError as error:
-                missing = ContractCheck(
-                    aspect="contract", result="not_tried", detail=f"the verifier failed: {error}"
+            examined = self.examined(winner) if winner.contract is None else winner
+            if self.context.acceptor is not None and not examined.is_refused:
+                examined = self.context.acceptor.accepted(
+                    examined, self.context.left_s(), self.target.qualname
                 )
-                examined = msgspec.structs.replace(winner, contract=(missing,))
-            if examined.contract is None:  # the settings leave it out
+            if examined is winner:
                 return
             self.evaluations[place] = examined
-            context.keep(self.target, examined)
+            self.context.keep(self.target, examined)
+
+    def examined(self, winner: Evaluation) -> Evaluation:
+        """Return an evaluation with its contract; the same where the settings leave it out."""
+        try:
+            found = self.context.session.examine_contract(self.problem, winner)
+        except WorkerError as error:
+            missing = ContractCheck(
+                aspect="contract", result="not_tried", detail=f"the verifier failed: {error}"
+            )
+            return msgspec.structs.replace(winner, contract=(missing,))
+        return winner if found.contract is None else found
+
+    def is_refused(self, index: int) -> bool:
+        """Return whether code of the repository relies on what a screened candidate leaves out. It
+        is read before anything is measured again."""
+        if self.context.acceptor is None:
+            return False
+        found = self.context.acceptor.searched(self.evaluations[index])
+        self.evaluations[index] = found
+        return found.is_refused
 
     def next_candidates(self) -> list[Candidate]:
         """Return what the strategies propose that was not tried in this run yet. Of two with the
@@ -622,7 +641,8 @@ class TargetSearch:
         if not speedups.promising(self.evaluations, workloads):
             self.examine_winners()
             return
-        for number, index in enumerate(speedups.promising(self.evaluations, workloads)):
+        found = speedups.promising(self.evaluations, workloads)
+        for number, index in enumerate(one for one in found if not self.is_refused(one)):
             if number >= NUM_CONFIRMED:
                 self.examine_winners()
             has_gain = speedups.best(self.evaluations, workloads) is not None

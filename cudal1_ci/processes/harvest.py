@@ -146,9 +146,11 @@ class Harvester:
         module: str = "",
         limits: Limits | None = None,
         is_smaller: bool = False,
+        compares: bool = False,
     ) -> ScriptRan:
         """Run a script and return what became of it. `module` is the name by which its file is
-        imported. A worker that is lost is started again, and the script reported as ended."""
+        imported, `compares` whether what it gives is compared with what another tree gives. A
+        worker that is lost is started again, and the script reported as ended."""
         limits = limits or self.limits
         request = RunScript(
             kind=script.kind,
@@ -158,6 +160,7 @@ class Harvester:
             cell_s=limits.cell_s,
             script_s=limits.script_s,
             is_smaller=is_smaller,
+            compares=compares,
         )
         if self.worker is None:
             self.start()

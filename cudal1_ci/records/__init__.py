@@ -12,6 +12,7 @@ to the times (`stats/figures.py`).
 
 from __future__ import annotations
 
+from cudal1_ci.records.acceptance import Acceptance, AcceptanceLine
 from cudal1_ci.records.candidate import Candidate, Edit, Generation, Identity
 from cudal1_ci.records.change import Change, FileChange
 from cudal1_ci.records.comparison import (
@@ -77,6 +78,8 @@ from cudal1_ci.records.workload import (
 )
 
 __all__ = [
+    "Acceptance",
+    "AcceptanceLine",
     "Acknowledgement",
     "ArgumentSpec",
     "Call",

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from cudal1_ci.records.acceptance import Acceptance
 from cudal1_ci.records.candidate import Candidate
 from cudal1_ci.records.record import (
     Count,
@@ -198,6 +199,8 @@ class Evaluation(Published, frozen=True, kw_only=True):
     contract: tuple[ContractCheck, ...] | None = None
     contract_s: NotNegative | None = None
     """Seconds of `elapsed_s` that these lines took; None where none was tried."""
+    acceptance: Acceptance | None = None
+    """What the repository says of it; None where it was not asked."""
     phase: Phase | None = None
     """Whether its times are one repetition in processes that were kept, or as many as a claim needs
     in fresh ones. None where another number of repetitions was asked for."""
@@ -206,6 +209,11 @@ class Evaluation(Published, frozen=True, kw_only=True):
     def broken(self) -> tuple[ContractCheck, ...]:
         """Return the lines of the contract that the candidate breaks."""
         return tuple(one for one in self.contract or () if one.result == "broken")
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether it breaks the contract or something of its repository."""
+        return bool(self.broken or (self.acceptance and self.acceptance.broken))
 
     @property
     def status(self) -> Status:

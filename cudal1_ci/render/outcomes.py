@@ -14,6 +14,7 @@ from cudal1_ci.render.wording import (
     STATUS_WORDS,
     at_most_text,
     device_text,
+    line_text,
     percent_text,
     speedup_text,
 )
@@ -80,6 +81,8 @@ def obstacle(evaluation: Evaluation) -> str:
     fastest = decisive(evaluation.measurements)
     if fastest is None:
         return "unmeasured"
+    if evaluation.acceptance is not None and evaluation.acceptance.broken:
+        return "refused"
     if evaluation.phase == "screened":
         return "screened"
     low = _low_of(fastest)
@@ -110,6 +113,8 @@ def _outcome(group: Sequence[Evaluation], several_devices: bool) -> Outcome:
         return Outcome(count=len(group), said=said, why="not measured")
     kind = obstacle(best)
     why = f"not proposed: contract broken, {best.broken[0].aspect}" if kind == "broken" else None
+    if kind == "refused" and best.acceptance is not None:
+        why = f"not proposed: {line_text(best.acceptance.broken[0])}"
     told = [fastest]
     if kind == "mixed":
         told.append(min(best.measurements, key=_high_of))

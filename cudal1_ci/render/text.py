@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cudal1_ci.records import (
+    Acceptance,
     ComparedWorkload,
     Comparison,
     ContractCheck,
@@ -66,6 +67,7 @@ from cudal1_ci.render.wording import (
     ENDED_WORDS,
     KIND_WORDS,
     NOT_MEASURED,
+    acceptance_text,
     bytes_text,
     class_text,
     contract_lines,
@@ -74,6 +76,7 @@ from cudal1_ci.render.wording import (
     device_text,
     error_long,
     kernels_text,
+    line_text,
     near_miss_text,
     not_tried_text,
     one_line,
@@ -392,6 +395,10 @@ def _print_proposals(document: Report, found: Digest, console: Console) -> None:
         for proposal in found.proposals:
             if said := understanding_text(proposal.entry.understanding):
                 print_line(console, f"{proposal.number}. {said}", "dim")
+        for proposal in found.proposals:
+            if accepted := proposal.evaluation.acceptance:
+                print_line(console, f"{proposal.number}. {acceptance_text(accepted)}.")
+                _print_stated(accepted, console)
     print_line(
         console,
         "The largest saving of time comes first. Speedup with its interval over fresh processes, "
@@ -451,6 +458,16 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
         print_line(console, f"in training: {said}", indent=3)
     if said := understanding_text(proposal.entry.understanding):
         print_line(console, said, "dim", indent=3)
+    if accepted := proposal.evaluation.acceptance:
+        print_line(console, acceptance_text(accepted), indent=3)
+        _print_stated(accepted, console)
+
+
+def _print_stated(accepted: Acceptance, console: Console) -> None:
+    """Print what a maintainer should know of a patch that is accepted."""
+    for one in accepted.lines:
+        if one.result == "stated":
+            print_line(console, line_text(one), "dim", indent=3)
 
 
 def _print_patch(proposal: Proposal, console: Console) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from cudal1_ci.records import (
+    Acceptance,
+    AcceptanceLine,
     ContractCheck,
     Evaluation,
     Kernel,
@@ -417,7 +419,40 @@ def contract_lines(checks: Sequence[ContractCheck]) -> list[str]:
     return said
 
 
+def acceptance_text(found: Acceptance) -> str:
+    """Format `Accepted: 14 tests and 3 blocks give the same`, or what refuses a patch."""
+    if found.broken:
+        more = len(found.broken) - 1
+        return f"Refused: {line_text(found.broken[0])}" + (f" and {more} more" if more else "")
+    ran = [
+        count_text(number, word)
+        for number, word in ((found.num_tests, "test"), (found.num_blocks, "block"))
+        if number
+    ]
+    missing = sum(one.result == "not_run" for one in found.lines)
+    rest = f"; {count_text(missing, 'program')} not run" if missing else ""
+    if not ran:
+        files = count_text(found.num_files, "file")
+        return f"Accepted: nothing in {files} relies on what it leaves out{rest}"
+    verb = "gives" if found.num_tests + found.num_blocks == 1 else "give"
+    return f"Accepted: {' and '.join(ran)} {verb} the same{rest}"
+
+
+def line_text(line: AcceptanceLine) -> str:
+    """Format ``vit_pytorch/recorder.py:28 hooks `attend`, which the patch no longer calls``."""
+    place = line.path + (f":{line.line}" if line.line else "")
+    return one_line(f"{place} {line.detail}".strip())
+
+
+def acceptance_lines(found: Acceptance) -> list[str]:
+    """Format every line: what is broken, what to know, what was not run."""
+    words = {"broken": "broken: ", "stated": "", "not_run": "not run: "}
+    return [words[one.result] + line_text(one) for one in found.lines]
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
+    "acceptance": acceptance_text,
+    "acceptance_lines": acceptance_lines,
     "at_least": at_least_text,
     "bytes": bytes_text,
     "call": call_text,

@@ -313,15 +313,16 @@ def is_negligible(problem: Problem, min_share: float) -> bool:
 def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
     """Return the index of the best proposal; None where there is none.
 
-    A proposal passed, was not only screened, breaks no line of the contract where that was
-    examined, is slower on no workload and a gain on at least one. The best has the highest mean
-    lower bound, weighted by the share of the traced time where it is known.
+    A proposal passed, was not only screened, breaks neither its contract nor anything of its
+    repository where these were examined, is slower on no workload and a gain on at least one. The
+    best has the highest mean lower bound, weighted by the share of the traced time where it is
+    known.
     """
     ranked = [
         (mean_log(evaluation, workloads, lambda found: found.low), -index)
         for index, evaluation in enumerate(evaluations)
         if evaluation.phase != "screened"
-        and not evaluation.broken
+        and not evaluation.is_refused
         and is_slower_nowhere(evaluation)
         and any(map(is_gain, evaluation.measurements))
     ]
@@ -335,6 +336,7 @@ def promising(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) 
         (mean_log(evaluation, workloads, lambda found: found.estimate), -index)
         for index, evaluation in enumerate(evaluations)
         if evaluation.phase == "screened"
+        and not evaluation.is_refused
         and is_slower_nowhere(evaluation)
         and any(
             clears_floors(found.estimate, m)

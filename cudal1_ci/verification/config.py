@@ -75,10 +75,11 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     settles: Settles = "gain"
     """Question that repetitions answer. `gain`: is a candidate faster? Measuring a slower one
     ends soon. The other: does it differ either way? `compare` needs that for a change."""
-    weights: Literal["checkpoint", "seed"] = "checkpoint"
+    weights: Literal["checkpoint", "seed", "shared"] = "checkpoint"
     """Comparison for a candidate whose state_dict differs from the reference's. `checkpoint`:
     there is none, as no checkpoint loads into it. `seed`: both constructors draw weights under
-    one seed, as in KernelBench."""
+    one seed, as in KernelBench. `shared`: both load what they share, by key and shape, and draw
+    the rest under one seed; what only one of them has is not compared. `compare` does that."""
     precision: Precision = "strict"
     """Precision that a candidate may lose. `strict`: only what the reference's own precision
     explains. `tf32`: what TF32 loses. `kernelbench`: what KernelBench's old tolerance of 1e-2

@@ -73,6 +73,8 @@ class TensorLists:
     lines: list[str] = field(default_factory=list)
     squares: dict[str, Listed] = field(default_factory=dict)
     """What squares are of, by their code."""
+    scaled: dict[str, str] = field(default_factory=dict)
+    """The list and the number of products, as a sum takes them, by their code."""
     numbers: set[str] = field(default_factory=set)
     """Names of numbers that the body makes of numbers."""
     is_stored: bool = False
@@ -185,14 +187,15 @@ class TensorLists:
             if name == "mul" and self.loop.code(left) == self.loop.code(right):
                 return self.made("pow", self.lift(left).code, "2", square=self.lift(left))
             first, second = self.lift(left), self.lift(right)
-            return self.made(
-                name, first.code, second.code, is_number=first.is_number and second.is_number
-            )
+            is_number = first.is_number and second.is_number
+            if name == "add" and first.code in self.scaled and second.code not in self.scaled:
+                first, second = second, first
+            return self.made(name, first.code, self.addend(name, second), is_number=is_number)
         if self.of_turn(left):
             first = self.lift(left)
             number = self.number(right, found)
             square = first if name == "pow" and number in ("2", "2.0") else None
-            return self.made(name, first.code, number, square=square, is_number=first.is_number)
+            return self.product(name, first, number, square)
         number, second = self.number(left, found), self.lift(right)
         if name == "sub":  # as torch does: -x + 1
             inner = self.made("neg", second.code)
@@ -202,7 +205,23 @@ class TensorLists:
             return self.made("mul", inner.code, number, is_number=second.is_number)
         if name not in ("add", "mul"):
             raise Refused
-        return self.made(name, second.code, number, is_number=second.is_number)
+        return self.product(name, second, number)
+
+    def product(
+        self, name: str, listed: Listed, number: str, square: Listed | None = None
+    ) -> Listed:
+        """Return a list combined with a number. A product may become part of a sum."""
+        made = self.made(name, listed.code, number, square=square, is_number=listed.is_number)
+        if name == "mul":
+            self.scaled[made.code] = f"{listed.code}, alpha={number}"
+        return made
+
+    def addend(self, name: str, listed: Listed) -> str:
+        """Return the arguments of what a sum or a difference takes, scaled in the same call."""
+        if name not in ("add", "sub") or listed.code not in self.scaled:
+            return listed.code
+        self.num_calls -= 1
+        return self.scaled[listed.code]
 
     def number(self, node: cst.BaseExpression, found: Sequence[Operation]) -> str:
         """Return the code of a number that is the same in all turns."""
@@ -402,7 +421,7 @@ class TensorLists:
             raise Refused
         self.between(found, 1 + self.of_turn(line.value))
         if self.of_turn(line.value):
-            code = self.lift(line.value).code
+            code = self.addend(name, self.lift(line.value))
         else:
             texts = {one.recorded.args[1].text for one in found}
             is_known = len(texts) == 1 and is_number_text(texts.pop())

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import importlib.machinery
+import io
 import json
 import linecache
 import os
@@ -81,6 +82,8 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
     random.seed(request.seed)
     warm_up(torch)
     substitutes.apply(torch, report.note, has_gpu=opened.has_gpu, root=Path(opened.root))
+    if request.compares:
+        substitutes.without_dropout(torch)
     tracer = tracing.current
     assert tracer is not None, "torch is there"
     tracer.provenance = request.kind
@@ -94,8 +97,10 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
             probe.run(request, report, tracer, limited, failure)
         else:
             names = run_cells(opened, request, report, tracer, began_s)
-            probe.call_uncalled(names, tracer, limited)
-        again(torch, tracer, min(AGAIN_S, request.script_s - (time.monotonic() - began_s)))
+            if not request.compares:
+                probe.call_uncalled(names, tracer, limited)
+        if not request.compares:
+            again(torch, tracer, min(AGAIN_S, request.script_s - (time.monotonic() - began_s)))
     finally:
         signal.alarm(0)
         tracer.log.flush()
@@ -158,6 +163,7 @@ def run_cells(
 
 
 PYTEST_FILES = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+MAX_PRINTED_CHARS = 4000
 NO_TIME = "the time of its script was over"
 
 
@@ -198,10 +204,11 @@ def run_cell(
     start_s = time.monotonic()
     outcome: Outcome = "ran"
     reason = ""
+    printed = io.StringIO()
     try:
         program = code()
         torch.manual_seed(seed)
-        with limited(limit_s):
+        with contextlib.redirect_stdout(printed), limited(limit_s):
             exec(program, module.__dict__)
     except BaseException as error:  # noqa: BLE001 - whatever a script raises is its reason
         outcome, reason = failure(error)
@@ -212,6 +219,7 @@ def run_cell(
         reason=reason,
         duration_s=time.monotonic() - start_s,
         outputs=outputs.outputs_of(module.__dict__, before) if outcome == "ran" else (),
+        printed=printed.getvalue()[:MAX_PRINTED_CHARS],
     )
 
 

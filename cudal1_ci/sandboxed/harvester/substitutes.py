@@ -149,6 +149,28 @@ def replace_weights(torch: Any, note: Note, root: Path) -> None:
         zoo.__dict__["load_url"] = fetch
 
 
+def without_dropout(torch: Any) -> None:
+    """Let dropout keep everything, also in fused attention: it draws no random numbers then."""
+    functional = torch.nn.functional
+    attention = functional.scaled_dot_product_attention
+
+    def keep(values: Any = None, *_: Any, input: Any = None, **__: Any) -> Any:  # noqa: A002
+        return input if values is None else values
+
+    def attend(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **more: Any
+    ) -> Any:
+        if not isinstance(dropout_p, int | float):
+            return attention(query, key, value, attn_mask, dropout_p, **more)
+        return attention(query, key, value, attn_mask, 0.0, **more)
+
+    kinds = ("", "1d", "2d", "3d")
+    for name in (*(f"dropout{one}" for one in kinds), "alpha_dropout", "feature_alpha_dropout"):
+        setattr(functional, name, keep)
+    torch.dropout = keep
+    functional.scaled_dot_product_attention = attend
+
+
 def stay_on_cpu(torch: Any, note: Note) -> None:
     """Let `.cuda()`, `.to("cuda")` and `device="cuda"` stay on the CPU."""
     from torch.overrides import TorchFunctionMode

@@ -55,10 +55,11 @@ class Kind:
 
 
 class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Round up or down by the signs that a seed draws."""
+    """Move by some units in the last place, up or down by the signs that a seed draws."""
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int, num_units: int = 1):
         super().__init__()  # type: ignore[no-untyped-call]
+        self.num_units = num_units
         self.rng = random.Random(seed)
         self.kinds: dict[Any, Kind] = {}
         self.signs: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
@@ -139,14 +140,14 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         rest += errors.to(sums.dtype).repeat_interleave(size, -1)[..., : rest.shape[-1]]
 
     def steps(self, piece: torch.Tensor) -> torch.Tensor:
-        """Return half of the dtype's epsilon for each element, with random signs. What is added
-        then rounds to the next float up or down."""
+        """Return half of the dtype's epsilon for each element and unit, with random signs. What is
+        added then rounds to the next float up or down, or to as many as there are units."""
         key = piece.dtype, piece.device
         most = PERIOD + piece.numel()
         if key not in self.signs or self.signs[key].numel() < most:
             generator = torch.Generator().manual_seed(self.rng.randrange(2**31))
             drawn = torch.randint(0, 2, (PERIOD,), generator=generator) * 2 - 1
-            half = drawn.double().mul(torch.finfo(piece.dtype).eps / 2)
+            half = drawn.double().mul(self.num_units * torch.finfo(piece.dtype).eps / 2)
             repeated = half.repeat(-(-most // PERIOD)).to(piece.dtype)
             self.signs[key] = repeated.to(piece.device)
         start = self.rng.randrange(PERIOD)

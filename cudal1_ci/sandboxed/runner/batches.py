@@ -19,7 +19,7 @@ from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
 from .arguments import flatten
 from .exact_types import is_lazy, need_exact, type_of
-from .module_state import forget_gradients, parameters_of
+from .module_state import forget_gradients
 from .settings import patched
 from .sharing import state_storages, storage_of
 from .subject import Subject, forget, gradients_of, overlaps, plain, seed_all
@@ -290,7 +290,7 @@ class Batches:
     def aftermath(self) -> Remains:
         """Return what the calls of the last batch left: gradients of parameters, and the state.
         The tensors stay here until `collect`."""
-        parameters = parameters_of(self.subject.module) if self.subject.train else []
+        parameters = self.subject.compared_parameters() if self.subject.train else []
         gradients = gradients_of(parameters)
         state = {
             key: t.detach()

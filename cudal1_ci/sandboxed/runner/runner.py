@@ -149,9 +149,7 @@ class Runner:
             case LetGo():
                 return batches.let_go(request.segments)
             case CallSets():
-                return trials.batch(
-                    request.sets, request.seeds, request.is_between, request.rounding
-                )
+                return trials.batch(request)
             case Collect():
                 return trials.collect(request.slots, request.segment)
             case Profile():
@@ -194,11 +192,11 @@ class Runner:
                     return tried(subject, request)
 
 
-def rounded(seed: int) -> RandomRounding:
+def rounded(seed: int, num_units: int = 1) -> RandomRounding:
     """Return a mode of random rounding. Only references get this request."""
     from ..recorder.rounding import RandomRounding  # few runners need it
 
-    return RandomRounding(seed)
+    return RandomRounding(seed, num_units)
 
 
 class Trials:
@@ -207,29 +205,25 @@ class Trials:
     def __init__(self, subject: Subject):
         self.subject = subject
 
-    def batch(
-        self,
-        sets: Sequence[int],
-        seeds: Sequence[int],
-        is_between: bool = False,
-        rounding: int | None = None,
-    ) -> CalledAll:
+    def batch(self, request: CallSets) -> CalledAll:
         """Make calls, keep all outputs and describe them. The name is that of timed calls, as a
         program may read those of the frames above it. For a call between other work of the
         caller's stream, that stream writes the inputs and copies the outputs. The host waits for
         neither."""
         mode: AbstractContextManager[object] = (
-            nullcontext() if rounding is None else rounded(rounding)
+            nullcontext()
+            if request.rounding is None
+            else rounded(request.rounding, request.num_units)
         )
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
         answers, containers = [], []
         with self.subject.without_collections():
-            for number, seed in zip(sets, seeds, strict=True):
+            for number, seed in zip(request.sets, request.seeds, strict=True):
                 seed_all(seed)
                 before, seed_before = self.subject.rng_state(), self.subject.seeds()
                 self.subject.clear_gradients(number)
-                if is_between:
+                if request.is_between:
                     self.subject.write_inputs_late(number, sizes)
                 with torch.set_grad_enabled(self.subject.train), mode:
                     output = self.subject.run(number, seed)
@@ -240,7 +234,7 @@ class Trials:
                 used_rng = not torch.equal(before, self.subject.rng_state())
                 seeded = seed_before != self.subject.seeds()
                 # The very tensors, so that one that changes after it was returned is seen.
-                returned = [plain(t).clone() if is_between else plain(t) for t in leaves]
+                returned = [plain(t).clone() if request.is_between else plain(t) for t in leaves]
                 self.subject.kept.append([*returned, *self.subject.gradients(number)])
                 answers.append(
                     Called(

@@ -224,7 +224,21 @@ class Subject:
         return Done()
 
     def state_tensors(self) -> dict[str, torch.Tensor]:
-        """Return tensors of the state_dict by key."""
+        """Return tensors of the state_dict by key, or those that another program shares, in the
+        order in which it was asked for them."""
+        found = self.every_state_tensor()
+        keys = self.loaded.keys if self.loaded is not None else None
+        return found if keys is None else {key: found[key] for key in keys}
+
+    def compared_parameters(self) -> list[torch.nn.Parameter]:
+        """Return the parameters whose gradients are compared: all, or those that are shared."""
+        if self.loaded is None or self.loaded.keys is None:
+            return module_state.parameters_of(self.module)
+        shared = self.state_tensors().values()
+        return list({id(one): one for one in shared if type(one) is torch.nn.Parameter}.values())
+
+    def every_state_tensor(self) -> dict[str, torch.Tensor]:
+        """Return all tensors of the state_dict."""
         if self.module is None:
             return {}
         if new := sorted(set(inexact(self.module)) - set(self.inexact)):
@@ -410,7 +424,7 @@ class Subject:
         """Return gradients of the inputs, then of the parameters, then the state after the call."""
         if not self.train:
             return []
-        grads = gradients_of([*self.inputs[number], *module_state.parameters_of(self.module)])
+        grads = gradients_of([*self.inputs[number], *self.compared_parameters()])
         state = [t.detach().clone() for t in self.state_tensors().values()]
         return [g.clone() for g in grads] + state
 

@@ -85,6 +85,14 @@ def verdict_of(rejected: Rejected) -> Verdict:
     )
 
 
+class OtherState(Rejected):
+    """Carries which part of the reference's state a candidate with another state shares."""
+
+    def __init__(self, message: str, shared: tuple[str, ...]):
+        super().__init__("runtime_error", "state.keys", message)
+        self.shared = shared
+
+
 @dataclass
 class Answer:
     """Results of one program's calls on the trial sets."""
@@ -139,6 +147,9 @@ class Case:
     source: Source
     given: tuple[float, float] | None
     seed: int
+    keys: tuple[str, ...] | None = None
+    """The part of the state that the reference shares with the candidate, where they differ; the
+    rest is as both constructors make it under one seed. None for all of it."""
     state_slots: list[StateSlot] = field(default_factory=list)
     state: list[torch.Tensor] = field(default_factory=list)
     trials: list[tuple[str, InputSet]] = field(default_factory=list)
@@ -238,6 +249,7 @@ class Case:
                 train=self.train,
                 dtype=dtype,
                 device=self.accelerator.kind,
+                keys=self.keys,
             )
             runner.facts = runner.ask(request, limits.load_s)
             if self.inexact is None:
@@ -263,13 +275,14 @@ class Case:
         before_copy: Callable[[Sequence[Called], int], None] | None = None,
         is_between: bool = False,
         rounding: int | None = None,
+        num_units: int = 1,
     ) -> Answer:
         """Call a runner on sets of inputs, by default those of the trials.
 
         Sets go to the runner together, all of them unless they are large. It keeps every output
         until the last call was made, then the outputs are copied. `before_copy` gets the outputs'
         descriptions and the number of the first set, before there is memory for them. runner.py
-        explains `is_between` and `rounding`.
+        explains `is_between`, and wire/runner.py `rounding` with its units.
         """
         leaves_state = sets is None and dtype is None
         sets = [one for _, one in self.trials] if sets is None else sets
@@ -277,9 +290,14 @@ class Case:
         first = 0
         while first < len(sets):
             some = sets[first : first + (self.num_together or 1)]
-            self.answer_some(
-                runner, limits, some, first, answer, dtype, before_copy, is_between, rounding
+            asked = CallSets(
+                sets=tuple(range(len(some))),
+                seeds=tuple(self.seed + 1 + first + i for i in range(len(some))),
+                is_between=is_between,
+                rounding=rounding,
+                num_units=num_units,
             )
+            self.answer_some(runner, limits, some, asked, first, answer, dtype, before_copy)
             first += len(some)
         if leaves_state and not self.train:  # there it is among the outputs of each call
             answer.state = self.state_after(runner, limits)
@@ -290,21 +308,14 @@ class Case:
         runner: RunnerHandle,
         limits: Limits,
         sets: list[InputSet],
+        asked: CallSets,
         first: int,
         answer: Answer,
         dtype: Wider | None,
         before_copy: Callable[[Sequence[Called], int], None] | None,
-        is_between: bool,
-        rounding: int | None,
     ) -> None:
         """Add a runner's answers on some sets, whose first one has that number."""
         room, segment = self.prepare(runner, limits, sets, dtype)
-        asked = CallSets(
-            sets=tuple(range(len(sets))),
-            seeds=tuple(self.seed + 1 + first + i for i in range(len(sets))),
-            is_between=is_between,
-            rounding=rounding,
-        )
         reply = runner.ask(asked, limits.call_s)
         if len(reply.calls) != len(sets):
             raise runner.failure("malformed", "its answer to `call` is not one for each set")
@@ -473,9 +484,8 @@ def compare_state(expected: Sequence[StateSlot], got: Sequence[StateSlot]) -> No
         for word, keys in (("missing", missing), ("unexpected", extra), ("changed", changed))
         if keys
     ]
-    raise Rejected(
-        "runtime_error",
-        "state.keys",
+    raise OtherState(
         f"the state_dict differs from the reference's ({'; '.join(parts)}); "
         "keep the keys, or register new buffers with persistent=False",
+        tuple(key for key in want if want[key] == have.get(key)),
     )

@@ -51,7 +51,10 @@ def compare_reach(
 def reached_names(case: Case, runner: RunnerHandle, limits: Limits) -> set[str]:
     """Return names that are reached on the first trial, by a runner. Raises RunnerFailure."""
     case.prepare(runner, limits, [case.trials[0][1]])
-    return set(runner.ask(Reach(number=0), limits.call_s).names)
+    names = set(runner.ask(Reach(number=0), limits.call_s).names)
+    if case.keys is None:
+        return names
+    return {name for name in names if name in case.keys or name.startswith("input ")}
 
 
 def message_on(missing: frozenset[str]) -> str:

@@ -53,11 +53,13 @@ def make_case(
     seed: int,
     *,
     draws_weights: bool = False,
+    keys: tuple[str, ...] | None = None,
     hold: Hold | None = None,
     precision: str = "strict",
 ) -> Case:
     """Learn from runners of the reference what is expected. Its weights are randomized, and every
-    candidate loads them; or a constructor draws them under the seed. `hold` takes over two of the
+    candidate loads them; or a constructor draws them under the seed, all or those that are not
+    among the `keys`. `hold` takes over two of the
     runners instead of their end, where no call of theirs has failed.
 
     Raises:
@@ -68,6 +70,7 @@ def make_case(
     try:
         case = call_of(template, accelerator, program, workload, limits, seed, generator)
         refuse_unknown_dtypes(case)
+        case.keys = keys
         with ExitStack() as stack:
             first = None
             if not draws_weights:

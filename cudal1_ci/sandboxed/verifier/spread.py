@@ -15,6 +15,9 @@ than what counts as precision at all (`LOOSE`).
 An element that jumps beyond that is at a threshold. It may be off by as much as it jumped, and its
 neighbors by nothing. Whole numbers and truth values that change are ties, and may differ by as
 much. Where more than a few elements jump, rounding explains too much, and the spread says nothing.
+Before a candidate is refused, each operation moves by 8 units too. What is smooth moves 8 times as
+far, which was allowed already. A threshold that a sum in another order reaches is reached by these
+calls, and one unit seldom finds it.
 
 Most references never need it. It is learned once for each set of inputs: with few calls where
 there is no oracle, and with many before a candidate is refused for its precision.
@@ -41,6 +44,8 @@ FEW_CALLS, MANY_CALLS = 3, 16
 nearest is off by 0.29 of one (root mean square). So 8 times the largest deviation is 25 times what
 rounding does on average, or more. Two moves that cancel hide a factor that a whole row shares in
 one call of two, and in one of 65,536 sets of many calls."""
+WIDE_UNITS = 8
+"""Units in the last place by which operations move where thresholds are looked for."""
 WINDOW = 64
 """Neighbors in memory whose deviations count together: their root mean square."""
 MOST_JUMPS = 0.01
@@ -64,6 +69,11 @@ def learn_spread(
     called so."""
     try:
         spread = twice(lambda _: deviations(case, template, limits, numbers, num_calls))
+        wide: dict[int, Deviations] = {}
+        if num_calls == MANY_CALLS:
+            wide = twice(
+                lambda _: deviations(case, template, limits, numbers, num_calls, WIDE_UNITS)
+            )
     except (RunnerFailure, Rejected):
         return
     # Where something moves, what does not move is exact. Where nothing does, nothing is known.
@@ -72,7 +82,8 @@ def learn_spread(
     for tolerances in (case.tolerances, case.strict):
         for number, found in spread.items():
             for leaf, budget in enumerate(tolerances[number] if tolerances else ()):
-                tolerances[number][leaf] = widened(case, number, leaf, budget, found[leaf])
+                jumps = wide[number][leaf] if number in wide else None
+                tolerances[number][leaf] = widened(case, number, leaf, budget, found[leaf], jumps)
 
 
 def explain(case: Case, template: Template, limits: Limits, numbers: Sequence[int]) -> bool:
@@ -90,9 +101,15 @@ def explain(case: Case, template: Template, limits: Limits, numbers: Sequence[in
 
 
 def deviations(
-    case: Case, template: Template, limits: Limits, numbers: Sequence[int], num_calls: int
+    case: Case,
+    template: Template,
+    limits: Limits,
+    numbers: Sequence[int],
+    num_calls: int,
+    num_units: int = 1,
 ) -> dict[int, Deviations]:
-    """Return by how much outputs of some trials deviate in calls with random rounding.
+    """Return by how much outputs of some trials deviate in calls with random rounding
+    by some units.
 
     Raises:
         RunnerFailure: A call failed.
@@ -113,7 +130,9 @@ def deviations(
         for call in range(num_calls):
             if call and case.state_slots:
                 case.load_state(runner, case.state, limits)
-            answer = case.answer(runner, limits, sets=sets, rounding=case.seed + call)
+            answer = case.answer(
+                runner, limits, sets=sets, rounding=case.seed + call, num_units=num_units
+            )
             for number, outputs in zip(called, answer.outputs, strict=True):
                 if number in spread:
                     extend(spread[number], expected[number], outputs)
@@ -148,19 +167,29 @@ def deviation(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def widened(
-    case: Case, number: int, leaf: int, budget: Tolerance, found: torch.Tensor | None
+    case: Case,
+    number: int,
+    leaf: int,
+    budget: Tolerance,
+    found: torch.Tensor | None,
+    wide: torch.Tensor | None = None,
 ) -> Tolerance:
-    """Return the budget of an output with what its spread allows beyond it."""
+    """Return the budget of an output with what its spread allows beyond it, and the deviations of
+    `wide`, where each operation moves by 8 units."""
     assert case.expected is not None
     ours = case.expected.outputs[number][leaf]
     if found is None or case.given is not None or not found.numel():
         return budget
     if not is_inexact(ours):
+        if wide is not None and share_of(wide > 0) <= MOST_JUMPS:
+            found = torch.maximum(found, wide)
         return budget if share_of(found > 0) > MOST_JUMPS else replace(budget, local=found)
     exact = case.truth(number)[leaf]
     # A large oracle may be in the host's memory where the outputs are not.
     truth = (ours if exact is None else exact).to(found.device)
     most = most_of(truth, budget.scale, ours.dtype, found)
+    if wide is not None and share_of(wide > most) <= MOST_JUMPS:
+        found = torch.maximum(found, torch.where(wide > most, wide, wide / WIDE_UNITS))
     if share_of(found > most) > MOST_JUMPS:
         return budget
     if budget.is_guessed:

@@ -75,7 +75,7 @@ from ..wire.verifier import (
     Verified,
 )
 from .calls import call_of
-from .cases import Case, Rejected, verdict_of
+from .cases import Case, OtherState, Rejected, verdict_of
 from .contract import examine_contract
 from .correctness import Examined, examine
 from .failures import rejection_of_launch, says_out_of_memory
@@ -188,7 +188,7 @@ class Judge:
         self.cases: dict[str, Case] = {}
         self.at_hand: dict[str, Case] = {}
         """Cases under which the current candidate was examined."""
-        self.drawn: dict[str, Case] = {}
+        self.drawn: dict[tuple[str, tuple[str, ...] | None], Case] = {}
         """With weights that constructors draw, once they are needed."""
         self.problem: Problem | None = None
         self.weights = "checkpoint"
@@ -373,40 +373,49 @@ class Judge:
     ) -> tuple[Case, Examined]:
         """Return what is known of a candidate that is right, and the case under which it is.
         With `weights` "seed" a candidate whose state_dict differs is compared with the reference
-        under the weights that both draw, as in KernelBench. Raises Rejected."""
+        under the weights that both draw, as in KernelBench; with "shared" under those that both
+        have, in train mode too. Raises Rejected."""
         hold = self.kept.hold if self.keeps else None
         try:
             found = examine(case, self.template, program, limits, profiles=profiles, hold=hold)
             return case, found
-        except Rejected as rejected:
-            if self.weights != "seed" or case.train or rejected.finding.rule != "state.keys":
+        except OtherState as rejected:
+            if self.weights == "checkpoint" or (self.weights == "seed" and case.train):
                 raise
             differs = rejected
-        if case.name not in self.drawn:
+        keys = differs.shared if self.weights == "shared" else None
+        try:
+            drawn = self.other_case(case, keys)
+            found = examine(drawn, self.template, program, limits, profiles=profiles, hold=hold)
+        except Rejected as rejected:
+            # It may draw other weights; its place on the caller's stream does not depend on them.
+            is_of_values = rejected.status in ("incorrect_values", "precision")
+            if self.weights == "seed" and is_of_values and rejected.finding.rule != UNORDERED:
+                raise differs from rejected
+            raise
+        how = "with the weights that both draw under one seed"
+        if keys is not None:
+            how = f"with {len(keys)} weights and buffers that both have"
+        found.findings.append(Finding(rule="state.keys", message=f"{differs}; verified {how}"))
+        return drawn, found
+
+    def other_case(self, case: Case, keys: tuple[str, ...] | None) -> Case:
+        """Return a workload whose state is drawn by constructors, but for some keys."""
+        if (case.name, keys) not in self.drawn:
             assert self.problem is not None
             (workload,) = (w for w in self.problem.workloads if w.name == case.name)
-            self.drawn[case.name] = make_case(
+            self.drawn[case.name, keys] = make_case(
                 self.template,
                 self.accelerator,
                 self.problem,
                 workload,
                 self.limits,
                 self.rng.randrange(2**31),
-                draws_weights=True,
+                draws_weights=not keys,
+                keys=keys,
                 precision=self.precision,
             )
-        try:
-            drawn = self.drawn[case.name]
-            found = examine(drawn, self.template, program, limits, profiles=profiles, hold=hold)
-        except Rejected as rejected:
-            # It may draw other weights; its place on the caller's stream does not depend on them.
-            is_of_values = rejected.status in ("incorrect_values", "precision")
-            if is_of_values and rejected.finding.rule != UNORDERED:
-                raise differs from rejected
-            raise
-        words = f"{differs}; verified with the weights that both draw under one seed"
-        found.findings.append(Finding(rule="state.keys", message=words))
-        return self.drawn[case.name], found
+        return self.drawn[case.name, keys]
 
     def repeat(self, workload: str, clock: Clock) -> Repetition | LeftOut:
         """Return times of one repetition, or the verdict that they led to. A repetition that ran

@@ -34,6 +34,8 @@ class CellRan:
     reason: str = ""
     duration_s: float = 0.0
     outputs: tuple[Output, ...] = ()
+    printed: str = ""
+    """The beginning of what it printed, where scripts are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +101,6 @@ class RunScript(Asks[ScriptRan]):
     is_smaller: bool = False
     """Whether batches and depths are made small."""
     seed: int = 0
+    compares: bool = False
+    """Whether what it gives is compared with another tree's: dropout is turned off, as a fused
+    operator draws other random numbers, and no call is made once more."""

@@ -335,6 +335,8 @@ class Load(Asks[Loaded]):
     train: bool
     dtype: Wider | None
     device: str
+    keys: tuple[Text, ...] | None = None
+    """The part of its state that another program shares; None for all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,13 +412,14 @@ class StateIn(Asks[Done]):
 @dataclass(frozen=True, kw_only=True)
 class CallSets(Asks[CalledAll]):
     """Call the program on input sets and keep what it returns. With a seed of `rounding` each
-    operation's results are rounded up or down at random."""
+    operation's results move up or down at random, by that many units in the last place."""
 
     op: ClassVar[str] = "call"
     sets: tuple[int, ...]
     seeds: tuple[int, ...]
     is_between: bool = False
     rounding: int | None = None
+    num_units: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

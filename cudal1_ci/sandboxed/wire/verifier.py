@@ -199,7 +199,7 @@ class Check(InTurn[Verified]):
     """Most device memory,"""
     share_bytes: int | None
     """and while others may use it; None is all free memory."""
-    weights: Literal["checkpoint", "seed"]
+    weights: Literal["checkpoint", "seed", "shared"]
     precision: str
     store: Store | None
     key: str | None = None

@@ -13,6 +13,7 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.run import by_promise, review
 from cudal1_ci.optimize.target import optimize_target
@@ -41,6 +42,7 @@ class Setting:
     proposer: FakeProposer = field(default_factory=lambda: FakeProposer(["fast"]))
     problems: tuple[Problem, ...] = (a_problem(),)
     config: ReviewConfig = field(default_factory=ReviewConfig)
+    acceptor: Acceptor | None = None
 
     def review(self):
         targets = tuple(
@@ -60,6 +62,7 @@ class Setting:
                 progress=SilentProgress(),
                 config=self.config,
                 policy="p",
+                acceptor=self.acceptor,
             )
             return review(plan, bench)
 

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudal1_ci.records import Device, Entry, Measurement, ModelUse, Report
+from cudal1_ci.records import (
+    Acceptance,
+    AcceptanceLine,
+    Device,
+    Entry,
+    Measurement,
+    ModelUse,
+    Report,
+)
 from cudal1_ci.render.outcomes import outcomes_text
 from cudal1_ci.render.published import published
 from cudal1_ci.render.text import render_text
@@ -44,8 +52,14 @@ def measured(low, estimate, high, spread=0.005, workload="base", reference_us=10
     )
 
 
-def judged(*measurements, status="passed", phase=None, broken=()):
-    return SimpleNamespace(status=status, measurements=measurements, phase=phase, broken=broken)
+def judged(*measurements, status="passed", phase=None, broken=(), acceptance=None):
+    return SimpleNamespace(
+        status=status,
+        measurements=measurements,
+        phase=phase,
+        broken=broken,
+        acceptance=acceptance,
+    )
 
 
 def test_a_gain_that_the_noise_may_be_is_told_with_its_interval_and_what_it_had_to_exceed():
@@ -59,6 +73,23 @@ def test_a_broken_line_of_the_contract_is_named():
     line = SimpleNamespace(aspect="NaN and infinities in x")
     assert outcomes_text([judged(measured(1.3, 1.7, 2.2), broken=(line,))]) == (
         "1 passed with 1.70x [1.30, 2.20], not proposed: contract broken, NaN and infinities in x"
+    )
+
+
+def test_what_the_repository_refuses_names_the_place():
+    line = AcceptanceLine(
+        kind="hook",
+        result="broken",
+        detail="hooks `attend`, which the patch no longer calls",
+        path="vit_pytorch/recorder.py",
+        line=28,
+    )
+    refused = judged(
+        measured(1.3, 1.7, 2.2), phase="screened", acceptance=Acceptance(lines=(line,))
+    )
+    assert outcomes_text([refused]) == (
+        "1 passed with 1.70x [1.30, 2.20], not proposed: vit_pytorch/recorder.py:28 hooks "
+        "`attend`, which the patch no longer calls"
     )
 
 

@@ -12,7 +12,7 @@ from cudal1_ci.sandboxed.runner.runner import Trials
 from cudal1_ci.sandboxed.runner.subject import Subject
 from cudal1_ci.sandboxed.verifier import stream_order
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
-from cudal1_ci.sandboxed.verifier.cases import Rejected
+from cudal1_ci.sandboxed.verifier.cases import OtherState, Rejected
 from cudal1_ci.sandboxed.verifier.compare import Difference
 from cudal1_ci.sandboxed.verifier.inputs import InputSet
 from cudal1_ci.sandboxed.verifier.verifier import Judge
@@ -155,7 +155,7 @@ def test_where_a_second_call_may_differ_or_does_not_fit_nothing_is_compared(know
 def test_with_weights_drawn_anew_the_place_of_a_call_still_counts(monkeypatch, rule, told):
     reasons = iter(
         [
-            Rejected("runtime_error", "state.keys", "other keys"),
+            OtherState("other keys", ()),
             Rejected("incorrect_values", rule, "why"),
         ]
     )
@@ -165,7 +165,7 @@ def test_with_weights_drawn_anew_the_place_of_a_call_still_counts(monkeypatch, r
 
     monkeypatch.setattr(judge_module, "examine", examine)
     judge = Judge(1, SimpleNamespace(kind="cuda"), SimpleNamespace())
-    judge.weights, judge.drawn, judge.limits = "seed", {"w": SimpleNamespace()}, None
+    judge.weights, judge.drawn, judge.limits = "seed", {("w", None): SimpleNamespace()}, None
     with pytest.raises(Rejected) as refused:
         judge.examine_one(SimpleNamespace(name="w", train=False), {}, None, profiles=False)
     assert refused.value.finding.rule == told

@@ -25,17 +25,19 @@ from tests.unit.sandboxed.test_noise import case_of, learned
 SIZE = 1024
 
 
-def case_with(truth, monkeypatch, found):
-    """A case of inference with one output, and what its spread is to be."""
+def case_with(truth, monkeypatch, found, wide=None):
+    """A case of inference with one output, and its spread by one unit and by more."""
     case, _ = case_of(train=False)
     case.expected.outputs = [[truth.clone()] for _ in case.trials]
     exact = truth.double() if truth.is_floating_point() else truth
     learned(case, [[exact.clone()] for _ in case.trials])
     asked = []
 
-    def deviations(case, template, limits, numbers, num_calls):
-        asked.append((tuple(numbers), num_calls))
-        return {number: [found] for number in numbers}
+    def deviations(case, template, limits, numbers, num_calls, num_units=1):
+        if num_units == 1:
+            asked.append((tuple(numbers), num_calls))
+        given = found if num_units == 1 or wide is None else wide
+        return {number: [given] for number in numbers}
 
     monkeypatch.setattr(spread_module, "deviations", deviations)
     return case, asked
@@ -87,6 +89,17 @@ def test_a_jump_allows_as_much_at_its_place_and_nothing_beside_it(truth, monkeyp
     assert verdict(case, off_at(truth, 300, 0.5)) == "passed"
     assert verdict(case, off_at(truth, 300, 0.6)) == "incorrect_values"
     assert verdict(case, off_at(truth, 301, 1e-3)) == "precision"
+
+
+def test_what_more_units_reach_counts_as_far_as_they_reach(truth, monkeypatch):
+    found, wide = torch.full((SIZE,), 1e-8), torch.full((SIZE,), 8e-8)
+    wide[300], wide[400] = 0.5, 4e-3
+    case, _ = case_with(truth, monkeypatch, found, wide)
+    assert verdict(case, off_at(truth, 300, 0.5)) == "passed"
+    assert verdict(case, off_at(truth, 300, 0.6)) == "incorrect_values"
+    assert verdict(case, off_at(truth, 400, 3.9e-3)) == "passed"
+    assert verdict(case, off_at(truth, 400, 5e-3)) == "precision"
+    assert verdict(case, off_at(truth, 301, 1e-4)) == "precision"
 
 
 def test_a_jump_to_infinity_allows_nothing(truth, monkeypatch):

@@ -933,6 +933,54 @@ class Model(nn.Module):
 """
 
 
+MASKED = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {first}
+        self.fc = nn.Linear(16, 16)
+        {last}
+
+    def forward(self, x):
+        {forward}
+"""
+WITH_A_MASK = {
+    "first": "",
+    "last": 'self.register_buffer("bias", torch.tril(torch.ones(8, 8)))',
+    "forward": "return self.bias @ self.fc(x)",
+}
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize(
+    ("new", "status"),
+    [
+        ({"last": "", "forward": "return torch.cumsum(self.fc(x), 0)"}, "passed"),
+        ({"first": "self.gain = nn.Parameter(torch.ones(16))"}, "passed"),
+        ({"first": "self.extra = nn.Linear(3, 5)"}, "passed"),
+        ({"last": "", "forward": "return 2 * torch.cumsum(self.fc(x), 0)"}, "incorrect_values"),
+    ],
+    ids=["a buffer less", "a parameter more", "a layer more, drawn before", "and other values"],
+)
+def test_what_both_share_is_copied_where_trees_are_compared(
+    device, mode, new, status, kept_verifiers
+):
+    problem = problem_of(MASKED.format(**WITH_A_MASK), tensor(8, 16), mode=mode)
+    text = MASKED.format(**{**WITH_A_MASK, **new})
+    config = msgspec.structs.replace(QUICK, weights="shared")
+    with Session(config, device=device) as session:
+        verdict = evaluate(session, problem, text).verdict
+    assert verdict.status == status, verdict
+    if status == "passed":
+        [found] = [one for one in verdict.findings if one.rule == "state.keys"]
+        num_shared = 2 if not new.get("last", "x") else 3
+        assert f"verified with {num_shared} weights and buffers that both have" in found.message
+
+
 @pytest.mark.parametrize(
     ("forward", "status", "rule"),
     [

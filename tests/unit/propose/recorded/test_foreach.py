@@ -47,7 +47,15 @@ FOUND = {
     "a formula": (
         "out = []\nfor p, x in zip(self.net.parameters(), xs):\n"
         "    out.append(x * self.decay + p * (1 - self.decay))\nreturn out",
-        "out.extend(",
+        "torch._foreach_mul(x_list, self.decay), ps, alpha=1 - self.decay",
+    ),
+    "a scaled list that is added to another": (
+        "return [0.5 * x + y for x, y in zip(xs, ys)]",
+        "torch._foreach_add(y_list, x_list, alpha=0.5)",
+    ),
+    "a difference": (
+        "for x, y in zip(xs, ys):\n    x -= y * self.lr\nreturn xs",
+        "torch._foreach_sub_(x_list, y_list, alpha=self.lr)",
     ),
     "a list": ("return [2 - y / 3 for y in ys]", "_foreach_add(torch._foreach_neg("),
     "a generator": ("return tuple(1 / (x * x + 1) for x in xs)", "_foreach_reciprocal"),

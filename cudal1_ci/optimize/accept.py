@@ -1,0 +1,167 @@
+"""Ask a repository about a patch before it is proposed: who relies on what the patch leaves out,
+and whether its own tests and examples give the same.
+
+    acceptor = Acceptor(root, discovery_config, archive)
+    evaluation = acceptor.accepted(evaluation, left_s=600)
+    evaluation.acceptance.broken   # what refuses it, each with its place
+
+A verifier compares calls of one target. It does not see a hook on a submodule that a fused operator
+replaces, nor a subclass that overrides it. The search (discover/readers.py) runs nothing; where it
+refuses nothing, the programs of the repository run (own_programs.py), confined, for a limited time.
+What was found holds for one state of the tree, and is kept under that state's hash.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from cudal1_ci.discover.discovery import discover
+from cudal1_ci.discover.files import DiscoveryConfig
+from cudal1_ci.discover.readers import Reader, Readers
+from cudal1_ci.discover.scripts import scripts_of
+from cudal1_ci.optimize.own_programs import SPENT, OwnPrograms, Start
+from cudal1_ci.records import (
+    Acceptance,
+    AcceptanceLine,
+    Evaluation,
+    OverlayFile,
+    TreeProgram,
+    content_hash,
+)
+from cudal1_ci.records.archive import Archive
+
+NOTE = "acceptance"
+ORDER = {"broken": 0, "stated": 1, "not_run": 2}
+MAX_LINES = 60
+"""Of a report; a tree may have hundreds of examples that need a download."""
+"""The kind of note under which what was found is kept."""
+RULES = 1
+"""Raised when the search finds more: what was kept by an earlier version is not used."""
+
+
+class Acceptor:
+    """Ask one repository. Slots of a pool share it."""
+
+    def __init__(
+        self,
+        root: Path,
+        config: DiscoveryConfig,
+        archive: Archive,
+        *,
+        start: Start | None = None,
+        limit_s: float = 0.0,
+    ):
+        self.root, self.archive = root.resolve(), archive
+        self.start, self.limit_s = start, limit_s
+        # Where a hook or a test is, is not for `include` to say.
+        self.config = msgspec.structs.replace(config, tests=True, include=())
+        self.lock = threading.Lock()
+
+    @cached_property
+    def readers(self) -> Readers:
+        """Read the tree, when it is asked for the first time."""
+        return Readers(discover(self.root, self.config))
+
+    @cached_property
+    def programs(self) -> OwnPrograms | None:
+        """Return the repository's programs; None where they are not to be run."""
+        if self.start is None or self.limit_s <= 0:
+            return None
+        return OwnPrograms(self.readers, scripts_of(self.root, self.config), self.start)
+
+    def close(self) -> None:
+        """End the processes that ran programs."""
+        if "programs" in self.__dict__ and self.programs is not None:
+            self.programs.__exit__(None, None, None)
+
+    @cached_property
+    def state(self) -> str:
+        """Return a hash of all files of the tree that may say something."""
+        paths = [*self.readers.facts, *self.readers.documents]
+        return content_hash([RULES, [(path, self.digest(path)) for path in sorted(paths)]])
+
+    def digest(self, path: str) -> str:
+        return content_hash(self.readers.text(path).decode("utf-8", "replace"))
+
+    def searched(self, evaluation: Evaluation) -> Evaluation:
+        """Return an evaluation with what refuses it, if code of the tree relies on what it leaves
+        out; the same where none does."""
+        began_s = time.monotonic()
+        with self.lock:
+            lines = self.lines_of(evaluation)
+            if evaluation.acceptance or not any(one.result == "broken" for one in lines):
+                return evaluation
+            found = Acceptance(
+                num_files=self.readers.num_files,
+                lines=lines,
+                elapsed_s=time.monotonic() - began_s,
+            )
+            return msgspec.structs.replace(evaluation, acceptance=found)
+
+    def accepted(self, evaluation: Evaluation, left_s: float, qualname: str = "") -> Evaluation:
+        """Return an evaluation with what the repository says of it; the same where that is known
+        already. Its programs have a quarter of the time that is left at most."""
+        began_s = time.monotonic()
+        program = evaluation.candidate.program
+        if evaluation.acceptance is not None or not isinstance(program, TreeProgram):
+            return evaluation
+        with self.lock:
+            limit_s = self.limit_s if self.start else 0.0
+            key = content_hash([self.state, msgspec.to_builtins(program.overlay), limit_s])
+            found = self.archive.noted(NOTE, key, Acceptance)
+            if found is None:
+                deadline_s = began_s + min(limit_s, max(left_s, 0.0) / 4)
+                found = self.found(evaluation, program, qualname, deadline_s)
+                elapsed_s = time.monotonic() - began_s
+                found = msgspec.structs.replace(found, elapsed_s=elapsed_s)
+                if not any(one.detail == SPENT for one in found.lines):
+                    self.archive.note(NOTE, key, found)
+        return msgspec.structs.replace(evaluation, acceptance=found)
+
+    def found(
+        self, evaluation: Evaluation, program: TreeProgram, qualname: str, deadline_s: float
+    ) -> Acceptance:
+        """Return what the search says of a patch and, where that refuses nothing, the programs."""
+        searched = Acceptance(num_files=self.readers.num_files, lines=self.lines_of(evaluation))
+        if searched.broken or self.programs is None:
+            return searched
+        ran = self.programs.compared(program.overlay, qualname, deadline_s)
+        lines = sorted((*ran.lines, *searched.lines), key=lambda one: ORDER[one.result])
+        return msgspec.structs.replace(
+            searched,
+            num_tests=ran.num_tests,
+            num_blocks=ran.num_blocks,
+            lines=tuple(lines[:MAX_LINES]),
+        )
+
+    def lines_of(self, evaluation: Evaluation) -> tuple[AcceptanceLine, ...]:
+        """Return what the search finds about the files that a candidate changes."""
+        program = evaluation.candidate.program
+        if not isinstance(program, TreeProgram):
+            return ()
+        readers = [
+            one
+            for file in program.overlay
+            if file.base_digest is not None
+            for one in self.readers.of(file.path, self.before(file), file.text)
+        ]
+        return tuple(line_of(one) for one in sorted(readers, key=lambda one: not one.refuses))
+
+    def before(self, file: OverlayFile) -> str:
+        return self.readers.text(file.path).decode("utf-8", "replace")
+
+
+def line_of(reader: Reader) -> AcceptanceLine:
+    """Return a reader as a line of a report."""
+    return AcceptanceLine(
+        kind=reader.how,
+        result="broken" if reader.refuses else "stated",
+        detail=reader.said,
+        path=reader.path,
+        line=reader.line,
+    )

@@ -1,0 +1,179 @@
+"""A repository is asked about what would be proposed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cudal1_ci.discover import DiscoveryConfig
+from cudal1_ci.optimize.accept import Acceptor
+from cudal1_ci.records import (
+    Acceptance,
+    AcceptanceLine,
+    Candidate,
+    Evaluation,
+    OverlayFile,
+    TextProgram,
+    TreeProgram,
+    content_hash,
+)
+from cudal1_ci.records.archive import Archive
+from cudal1_ci.render.wording import acceptance_text
+from tests.fakes import FakeProposer, FakeSession, a_problem, an_evaluation
+from tests.unit.discover.test_readers import FUSED, HOOK, MODEL, OLD
+from tests.unit.optimize.test_pipeline import Screening, Setting
+
+ANSWERS = {"slow": ("passed", 1.5), "fast": ("passed", 3.0), "wrong": ("incorrect_values", 9.0)}
+TREE = TreeProgram(root=".", import_root=".", import_path="m:Block", digest="d")
+
+
+def write(root: Path, **files: str) -> None:
+    """Write a package with the attention, and other files."""
+    folder = root / "pkg"
+    folder.mkdir(exist_ok=True)
+    for name, text in {"__init__": "", "model": MODEL, **files}.items():
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+
+
+def patched(root: Path, after: str) -> Evaluation:
+    """Return an evaluation of a candidate that has other text in `pkg/model.py`."""
+    program = TreeProgram(
+        root=str(root),
+        import_root=".",
+        import_path="pkg.model:Attention",
+        digest="d",
+        overlay=(OverlayFile(path="pkg/model.py", text=after, base_digest=content_hash(MODEL)),),
+    )
+    return an_evaluation(Candidate(problem_id="p", program=program, proposer="playbook:sdpa"))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Archive]:
+    with Archive.open(tmp_path / "archive.sqlite") as found:
+        yield found
+
+
+def accepted(root: Path, archive: Archive, after: str) -> Acceptance:
+    acceptor = Acceptor(root, DiscoveryConfig(), archive)
+    found = acceptor.accepted(patched(root, after), 600.0).acceptance
+    assert found is not None
+    return found
+
+
+def test_a_patch_that_a_hook_relies_on_is_refused_with_its_place(
+    tmp_path: Path, archive: Archive
+) -> None:
+    write(tmp_path, recorder=HOOK)
+    found = accepted(tmp_path, archive, MODEL.replace(OLD, FUSED))
+    assert acceptance_text(found) == (
+        "Refused: pkg/recorder.py:6 hooks `attend`, which the patch no longer calls"
+    )
+
+
+def test_what_is_left_unused_is_stated(tmp_path: Path, archive: Archive) -> None:
+    write(tmp_path)
+    found = accepted(tmp_path, archive, MODEL.replace(OLD, FUSED))
+    assert not found.broken
+    assert [(one.kind, one.result, one.line) for one in found.lines] == [("unused", "stated", 10)]
+    assert acceptance_text(found) == "Accepted: nothing in 2 files relies on what it leaves out"
+
+
+def test_a_hook_in_a_test_is_found_though_tests_hold_no_targets(
+    tmp_path: Path, archive: Archive
+) -> None:
+    write(tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_model.py").write_text(HOOK, encoding="utf-8")
+    config = DiscoveryConfig(include=("pkg/model.py",))
+    acceptor = Acceptor(tmp_path, config, archive)
+    found = acceptor.accepted(patched(tmp_path, MODEL.replace(OLD, FUSED)), 600.0).acceptance
+    assert found is not None
+    assert [one.path for one in found.broken] == ["tests/test_model.py"]
+
+
+def test_what_was_found_is_kept_for_the_same_tree(tmp_path: Path, archive: Archive) -> None:
+    write(tmp_path)
+    after = MODEL.replace(OLD, FUSED)
+    first = accepted(tmp_path, archive, after)
+    assert accepted(tmp_path, archive, after) == first, "with the seconds that it took"
+    write(tmp_path, recorder=HOOK)
+    assert accepted(tmp_path, archive, after).broken, "another file has come"
+
+
+def test_a_text_has_no_repository(tmp_path: Path, archive: Archive) -> None:
+    program = TextProgram(source="class ModelNew: ...", entry="ModelNew")
+    given = an_evaluation(Candidate(problem_id="p", program=program, proposer="x"))
+    assert Acceptor(tmp_path, DiscoveryConfig(), archive).accepted(given, 600.0) is given
+
+
+class Refusing:
+    """Refuses some sources: after a search, or after its programs ran."""
+
+    def __init__(self, searched: tuple[str, ...] = (), run: tuple[str, ...] = ()):
+        self.refused_by_search, self.refused_by_run = searched, run
+        self.asked: list[str] = []
+
+    def searched(self, evaluation: Evaluation) -> Evaluation:
+        return self.of(evaluation, self.refused_by_search)
+
+    def accepted(self, evaluation: Evaluation, left_s: float, qualname: str) -> Evaluation:
+        if evaluation.acceptance is not None:
+            return evaluation
+        self.asked.append(evaluation.candidate.program.source)
+        found = self.of(evaluation, (*self.refused_by_search, *self.refused_by_run))
+        if found is evaluation:
+            return msgspec.structs.replace(evaluation, acceptance=Acceptance(num_tests=3))
+        return found
+
+    def of(self, evaluation: Evaluation, refused: tuple[str, ...]) -> Evaluation:
+        if evaluation.candidate.program.source not in refused:
+            return evaluation
+        line = AcceptanceLine(kind="hook", result="broken", detail="hooks it", path="a.py", line=3)
+        return msgspec.structs.replace(evaluation, acceptance=Acceptance(lines=(line,)))
+
+
+def reviewed(path, session, acceptor, sources=tuple(ANSWERS)):
+    problem = msgspec.structs.replace(a_problem(), reference=TREE)
+    proposer = FakeProposer(list(sources))
+    (entry,) = Setting(path, session, proposer, (problem,), acceptor=acceptor).review().entries
+    return entry
+
+
+def best_source(entry):
+    return None if entry.best is None else entry.evaluations[entry.best].candidate.program.source
+
+
+def test_the_next_best_is_proposed_where_the_repository_refuses_the_best(tmp_path):
+    acceptor = Refusing(run=("fast",))
+    entry = reviewed(tmp_path, FakeSession(ANSWERS), acceptor)
+    assert acceptor.asked == ["fast", "slow"]
+    assert best_source(entry) == "slow"
+    assert entry.evaluations[entry.best].acceptance.num_tests == 3
+
+
+def test_only_what_keeps_its_contract_is_asked_about(tmp_path):
+    session, acceptor = FakeSession(ANSWERS), Refusing()
+    session.breaking = ["fast"]
+    entry = reviewed(tmp_path, session, acceptor)
+    assert acceptor.asked == ["slow"]
+    assert best_source(entry) == "slow"
+
+
+def test_what_the_search_refuses_is_not_confirmed(tmp_path):
+    screened = {"a": 3.0, "b": 2.5, "c": 2.0, "d": 1.8}
+    session = Screening(screened, screened)
+    entry = reviewed(tmp_path, session, Refusing(searched=("a", "b")), screened)
+    assert session.was_confirmed == ["c", "d"]
+    assert best_source(entry) == "c"
+    assert [one.is_refused for one in entry.evaluations] == [True, True, False, False]
+
+
+def test_a_second_run_asks_again_though_it_knows_the_evaluation(tmp_path):
+    reviewed(tmp_path, FakeSession(ANSWERS), Refusing(run=("fast",)))
+    acceptor = Refusing()
+    entry = reviewed(tmp_path, FakeSession({}), acceptor)
+    assert acceptor.asked == ["fast"], "the tree may be another one"
+    assert best_source(entry) == "fast"
