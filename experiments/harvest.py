@@ -61,6 +61,7 @@ def measured(folder: Path, python: Path, budget_s: float) -> dict[str, Any]:
         state,
         python=str(python),
         budget_s=budget_s,
+        num_threads=1,
         say=lambda text: print(f"{folder.name}: {text}", file=sys.stderr),
     )
     elapsed_s = time.monotonic() - started_s
@@ -92,6 +93,7 @@ def measured(folder: Path, python: Path, budget_s: float) -> dict[str, Any]:
         "left_out": dict(left.most_common(MOST_REASONS)),
         "without": dict(reasons.most_common(MOST_REASONS)),
         "is_complete": found.is_complete,
+        "budget_s": budget_s,
         "elapsed_s": round(elapsed_s, 1),
     }
 
@@ -148,7 +150,7 @@ def main(argv: Sequence[str]) -> None:
     for folder in options.checkouts:
         row = measured(folder.resolve(), options.python.absolute(), options.budget)
         rows = [*(one for one in rows if one["repository"] != row["repository"]), row]
-        raw = {**provenance(), "budget_s": options.budget, "repositories": rows}
+        raw = {**provenance(), "repositories": rows}
         if options.output:
             options.output.write_text(json.dumps(raw, indent=1) + "\n")
     print("\n".join(table({"repositories": rows})))

@@ -39,6 +39,8 @@ CONFIG_S = 60.0
 CONFIG_SHARE = 0.35
 """Share of the budget that scripts leave for what none of them calls."""
 MAX_THREADS = 8
+SCRIPT_S = 8.0
+"""Where the budget has less for each page and example, they run smaller at once."""
 MAX_PACKAGES = 60
 TOO_LARGE = ("out_of_time", "out_of_memory")
 PROGRESS_S = 10.0
@@ -86,6 +88,8 @@ class Harvesting:
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     said_s: float = 0.0
+    is_short: bool = False
+    """Whether the budget is too short for scripts as large as they are."""
 
     def run(self, script: Script) -> None:
         """Run a script, again and smaller where it is too large, and keep its trace."""
@@ -93,8 +97,14 @@ class Harvesting:
         if left_s < 1:
             self.leave(script, NO_TIME)
             return
-        ran = self.ran(script, left_s, is_smaller=False)
-        if is_too_large(ran) and not ran.trace and self.deadline - time.monotonic() > 1:
+        is_smaller = self.is_short and script.kind != "config"
+        ran = self.ran(script, left_s, is_smaller=is_smaller)
+        if is_smaller:
+            ran = named_smaller(ran)
+            if not ran.trace and not is_too_large(ran) and ran.notes:
+                # It depends on what was changed.
+                ran = self.ran(script, self.deadline - time.monotonic(), is_smaller=False)
+        elif is_too_large(ran) and not ran.trace and self.deadline - time.monotonic() > 1:
             again = self.ran(script, self.deadline - time.monotonic(), is_smaller=True)
             ran = named_smaller(again) if again.trace else ran
         self.keep(script, ran)
@@ -110,8 +120,8 @@ class Harvesting:
         base = self.harvester.limits
         script_s = CONFIG_S if script.kind == "config" else base.script_s
         limits = Limits(
-            cell_s=min(base.cell_s, left_s),
-            script_s=min(script_s, left_s),
+            cell_s=max(0.5, min(base.cell_s, left_s)),
+            script_s=max(0.5, min(script_s, left_s)),
             memory_bytes=base.memory_bytes,
         )
         return self.harvester.run(
@@ -169,9 +179,12 @@ def named_smaller(ran: ScriptRan) -> ScriptRan:
     lines = []
     for line in ran.trace.splitlines():
         call = decoded(line)
-        if call is not None and isinstance(call.get("source"), str):
-            call["source"] = f"{call['source']} (smaller: {changes})"
+        if call is not None:
+            if changes and isinstance(call.get("source"), str):
+                call["source"] = f"{call['source']} (smaller: {changes})"
             lines.append(msgspec.json.encode(call).decode())
+    if not lines:
+        return ran
     return dataclasses.replace(ran, trace="\n".join(lines) + "\n")
 
 
@@ -208,6 +221,7 @@ def harvest(
     say: Callable[[str], None],
     limits: Limits | None = None,
     has_gpu: bool = False,
+    num_threads: int = min(MAX_THREADS, os.cpu_count() or 1),
     kinds: Sequence[Kind] = KINDS,
 ) -> Harvest:
     """Run the scripts of a tree, and leave their traces in the folder `harvest` of its state.
@@ -230,13 +244,15 @@ def harvest(
         packages=packages_of(discovery, frozenset(own)),
         own=own,
         limits=limits or limits_for(budget_s),
-        num_threads=min(MAX_THREADS, os.cpu_count() or 1),
+        num_threads=num_threads,
         has_gpu=has_gpu,
     ) as harvester:
         state_of = Harvesting(discovery, harvester, fresh, began_s + budget_s, say)
         scripts = [one for one in scripts_of(discovery.root, discovery.config) if one.kind in kinds]
         say(f"harvest: {len(scripts)} scripts, at most {budget_s:.0f} s")
         try:
+            first_kinds = [one for one in scripts if is_late(one) < 2]
+            state_of.is_short = budget_s < SCRIPT_S * len(first_kinds)
             ordered = in_order(scripts, discovery, state_of)
             until_s = began_s + (1 - CONFIG_SHARE * ("config" in kinds)) * budget_s
             for script in takewhile_before(until_s, ordered):
@@ -313,8 +329,8 @@ def in_order(
 
 
 def is_late(script: Script) -> int:
-    """Return the group of a script: what shows the use comes before tests, which are many."""
-    return 0 if script.kind in PAGES else 1
+    """Return the group of a script: a README shows the use best, and tests are many."""
+    return 0 if script.kind == "readme" else 1 if script.kind in PAGES else 2
 
 
 def files_of(

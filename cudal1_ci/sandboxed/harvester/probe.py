@@ -21,6 +21,7 @@ from ..wire.harvest import CellRan, RunScript
 
 MAX_PARAMETERS = 300_000_000
 MAX_TRIALS = 24
+MAX_COMBINATIONS = 8
 UNCALLED_S = 5.0
 """For one that a script made and did not call."""
 CLASS_S = 8.0
@@ -80,7 +81,7 @@ def run(
     for cell in request.cells:
         if f"{request.path}:{cell.text}" in tracer.log.num_signatures:
             continue  # another one that was made has called it
-        left_s = min(CLASS_S, deadline - time.monotonic())
+        left_s = min(CLASS_S, request.script_s / 8, deadline - time.monotonic())
         start_s = time.monotonic()
         if left_s < 0.5:
             return
@@ -188,7 +189,7 @@ def constructions(cls: Any) -> Iterator[dict[str, Any]]:
         if not options:
             raise CannotError(f"nothing says what its argument `{one.name}` is")
         values[one.name] = options
-    for combination in itertools.islice(itertools.product(*values.values()), 6):
+    for combination in itertools.islice(itertools.product(*values.values()), MAX_COMBINATIONS):
         yield dict(zip(values, combination, strict=True))
 
 

@@ -33,8 +33,8 @@ from ..wire.harvest import CellRan, HarvestCell, OpenHarvest, Outcome, RunScript
 from . import outputs, probe, smaller, substitutes
 
 MAX_REASON_CHARS = 300
-AGAIN_S = 6.0
-"""Time in which a script's root calls are made again, and in inference. Longer calls are not."""
+AGAIN_SHARE = 0.08
+"""Of a script's time: in it root calls are made again, and in inference. Longer calls are not."""
 STUBBORN_S = 2.0
 """An alarm that was swallowed rings again after this time."""
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
@@ -84,6 +84,8 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
     substitutes.apply(torch, report.note, has_gpu=opened.has_gpu, root=Path(opened.root))
     if request.compares:
         substitutes.without_dropout(torch)
+    else:
+        substitutes.draw_quickly(torch)
     tracer = tracing.current
     assert tracer is not None, "torch is there"
     tracer.provenance = request.kind
@@ -100,7 +102,8 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
             if not request.compares:
                 probe.call_uncalled(names, tracer, limited)
         if not request.compares:
-            again(torch, tracer, min(AGAIN_S, request.script_s - (time.monotonic() - began_s)))
+            left_s = request.script_s - (time.monotonic() - began_s)
+            again(torch, tracer, min(AGAIN_SHARE * request.script_s, left_s))
     finally:
         signal.alarm(0)
         tracer.log.flush()
