@@ -98,6 +98,8 @@ def trace(
         found = harvested(path, settings, timeout_s, progress)
     else:
         command = command or shlex.split(settings.trace or "")
+        if not command:
+            raise ConfigError("nothing to run: give a command after `--`, or harvest")
         found = record(path, settings, command, timeout_s, progress)
     num_calls = sum(map(len, found.calls.values()))
     share = found.train_share

@@ -404,3 +404,19 @@ def snapshot(root):
         for path in sorted(root.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def test_a_package_that_is_not_installed_is_stood_in_for(harvester):
+    cell, ran = run_block(
+        harvester,
+        """
+        import not_installed.plots as plots
+        from not_installed import Base
+        class Mine(Base):
+            pass
+        with plots.figure(Mine()) as figure:
+            figure.axes[0].draw()
+        """,
+    )
+    assert (cell.outcome, cell.reason) == ("ran", "")
+    assert "without the package `not_installed`" in ran.notes

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..wire.harvest import CellRan, RunScript
+from ..wire.harvest import CellRan, OpenHarvest, RunScript
+from . import substitutes
 
 MAX_PARAMETERS = 300_000_000
 MAX_TRIALS = 24
@@ -70,6 +71,7 @@ class CannotError(Exception):
 
 
 def run(
+    opened: OpenHarvest,
     request: RunScript,
     report: Any,
     tracer: Any,
@@ -78,6 +80,8 @@ def run(
 ) -> None:
     """Try the classes that the cells name, in a time each."""
     deadline = time.monotonic() + request.script_s
+    with contextlib.suppress(BaseException), limited(request.script_s / 2):
+        imported(request.module, opened, report)
     for cell in request.cells:
         if f"{request.path}:{cell.text}" in tracer.log.num_signatures:
             continue  # another one that was made has called it
@@ -103,6 +107,19 @@ def run(
                 duration_s=time.monotonic() - start_s,
             )
         )
+
+
+def imported(module: str, opened: OpenHarvest, report: Any) -> None:
+    """Import a module, with stand-ins for packages that are not installed."""
+    while True:
+        try:
+            importlib.import_module(module)
+            return
+        except ModuleNotFoundError as error:
+            name = substitutes.stand_in_for(error, opened.own)
+            if name is None:
+                raise
+            report.note(f"without the package `{name}`")
 
 
 def call_class(module_name: str, qualname: str, tracer: Any) -> None:

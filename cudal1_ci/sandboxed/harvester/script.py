@@ -96,7 +96,7 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
         if request.kind == "test":
             run_tests(opened, request, report, began_s)
         elif request.kind == "config":
-            probe.run(request, report, tracer, limited, failure)
+            probe.run(opened, request, report, tracer, limited, failure)
         else:
             names = run_cells(opened, request, report, tracer, began_s)
             if not request.compares:
@@ -145,13 +145,15 @@ def warm_up(torch: Any) -> None:
 def run_cells(
     opened: OpenHarvest, request: RunScript, report: Report, tracer: Any, began_s: float
 ) -> dict[str, Any]:
-    """Run the cells of a page, or a file as one cell. Return the names that they bound."""
+    """Run the cells of a page, or a file as one cell. Return the names that they bound; none
+    where one was too large, which is run again."""
     cells = request.cells
     file = Path(opened.root, request.path)
     if not cells:
         text = file.read_text(encoding="utf-8-sig")
         cells = (HarvestCell(line=0, text=text),)
     module = namespace_of(request, file)
+    is_over = False
     for cell in cells:
         left_s = request.script_s - (time.monotonic() - began_s)
         if left_s < 0.5:
@@ -161,12 +163,20 @@ def run_cells(
         before = outputs.identities(module.__dict__)
         limit_s = left_s if cell.line == 0 else min(left_s, request.cell_s)
         code = functools.partial(compiled, cell, str(file), request.is_smaller, report.note)
-        report.cell(run_cell(cell.line, code, module, limit_s, request.seed, before))
-    return module.__dict__
+        for _ in range(MAX_STAND_INS):
+            ran, missing = run_cell(cell.line, code, module, limit_s, request.seed, before)
+            name = missing and substitutes.stand_in_for(missing, opened.own)
+            if not name:
+                break
+            report.note(f"without the package `{name}`")
+        report.cell(ran)
+        is_over = is_over or ran.outcome.startswith("out_of")
+    return {} if is_over else module.__dict__
 
 
 PYTEST_FILES = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 MAX_PRINTED_CHARS = 4000
+MAX_STAND_INS = 8
 NO_TIME = "the time of its script was over"
 
 
@@ -200,14 +210,15 @@ def run_cell(
     limit_s: float,
     seed: int,
     before: dict[str, int],
-) -> CellRan:
-    """Run a cell, and return what became of it."""
+) -> tuple[CellRan, ModuleNotFoundError | None]:
+    """Run a cell, and return what became of it, and what it says is not installed."""
     import torch
 
     start_s = time.monotonic()
     outcome: Outcome = "ran"
     reason = ""
     printed = io.StringIO()
+    missing: ModuleNotFoundError | None = None
     try:
         program = code()
         torch.manual_seed(seed)
@@ -215,8 +226,9 @@ def run_cell(
             exec(program, module.__dict__)
     except BaseException as error:  # noqa: BLE001 - whatever a script raises is its reason
         outcome, reason = failure(error)
+        missing = error if isinstance(error, ModuleNotFoundError) else None
     signal.alarm(0)
-    return CellRan(
+    ran = CellRan(
         line=line,
         outcome=outcome,
         reason=reason,
@@ -224,6 +236,7 @@ def run_cell(
         outputs=outputs.outputs_of(module.__dict__, before) if outcome == "ran" else (),
         printed=printed.getvalue()[:MAX_PRINTED_CHARS],
     )
+    return ran, missing
 
 
 def compiled(
@@ -294,7 +307,7 @@ def run_tests(opened: OpenHarvest, request: RunScript, report: Report, began_s: 
     found = next((one for one in PYTEST_FILES if Path(opened.root, one).is_file()), None)
     settings = str(Path(opened.root, found)) if found else os.devnull
     arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", f"--rootdir={opened.root}"]
-    arguments += ["-c", settings]
+    arguments += ["-c", settings, f"--confcutdir={opened.root}"]
     try:
         with limited(limit_s):
             pytest.main([*arguments, str(Path(opened.root, request.path))], plugins=[plugin])

@@ -391,12 +391,20 @@ class Nothing:
     def __exit__(self, *_: Any) -> None:
         return
 
+    def __or__(self, _: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def __mro_entries__(self, _: Any) -> tuple[type, ...]:
+        return ()
+
 
 class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Find stand-ins, after all other finders."""
 
     def __init__(self, names: Sequence[str]):
-        self.names = frozenset(names)
+        self.names = set(names)
 
     def find_spec(
         self, fullname: str, _: Sequence[str] | None, __: types.ModuleType | None = None
@@ -412,9 +420,26 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return
 
 
+standing = StandInFinder(())
+
+
 def stand_ins(names: Sequence[str]) -> None:
     """Let packages that only draw or log be absent."""
-    sys.meta_path.append(StandInFinder(names))
+    standing.names.update(names)
+    if standing not in sys.meta_path:
+        sys.meta_path.append(standing)
 
 
-__all__ = ["NeedsError", "Rewriting", "apply", "missing"]
+def stand_in_for(error: BaseException, own: Sequence[str]) -> str | None:
+    """Let the package whose absence an exception reports be absent from now on, and return its
+    name; None where it is of the checkout, stands in already, or something else is wrong."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    name = error.name.partition(".")[0]
+    if name in {*own, *standing.names, "torch"} or name in sys.modules:
+        return None
+    stand_ins((name,))
+    return name
+
+
+__all__ = ["NeedsError", "Rewriting", "apply", "missing", "stand_in_for"]
