@@ -9,6 +9,7 @@ folder of the state; `read_traces` reads it like the trace of a command.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import itertools
 import os
 import shutil
@@ -313,17 +314,26 @@ def in_order(
     for target in discovery.targets:
         if not target.is_kernel:
             targets_in.setdefault(target.path, set()).add(f"{target.path}:{target.qualname}")
-    waiting = [(script, files_of(script, discovery, targets_in)) for script in scripts]
+    # What is new of a script only becomes less, so only the first one is counted again.
+    files = [files_of(script, discovery, targets_in) for script in scripts]
+
+    def new_in(paths: Iterable[str]) -> int:
+        return sum(len(targets_in[path] - harvesting.called) for path in paths)
+
+    def rank(number: int) -> tuple[bool, int, int, int, int]:
+        near, far = files[number]
+        new = new_in(near)
+        return new == 0, is_late(scripts[number]), -new, -new_in(far), number
+
+    waiting = [rank(number) for number in range(len(scripts))]
+    heapq.heapify(waiting)
     while waiting:
-        scored = []
-        for number, (script, (near, far)) in enumerate(waiting):
-            new = sum(len(targets_in.get(path, set()) - harvesting.called) for path in near)
-            beyond = sum(len(targets_in.get(path, set()) - harvesting.called) for path in far)
-            scored.append(((new == 0, is_late(script), -new, -beyond, number), number, beyond))
-        (is_old, *_), number, beyond = min(scored)
-        script, _ = waiting.pop(number)
-        if is_old and beyond == 0:
+        known = heapq.heappop(waiting)
+        script, current = scripts[known[-1]], rank(known[-1])
+        if current[0] and current[3] == 0:
             harvesting.leave(script, NOTHING_NEW)
+        elif current != known and waiting and current > waiting[0]:
+            heapq.heappush(waiting, current)
         else:
             yield script
 

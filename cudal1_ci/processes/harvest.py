@@ -94,6 +94,7 @@ class Harvester:
             import_roots=tuple(import_roots),
             functions={path: tuple(names) for path, names in (functions or {}).items()},
             packages=tuple(packages),
+            warm_s=self.limits.script_s,
             own=tuple(own),
             memory_bytes=self.limits.memory_bytes,
             has_gpu=has_gpu,

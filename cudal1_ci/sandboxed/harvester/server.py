@@ -62,7 +62,10 @@ def main(channel: Channel, num_threads: int) -> None:
                 if not confinement.is_granted(granted.get(name))
             }
             if torch_version and not refused:
-                warm(request.packages)
+                until_s = time.monotonic() + request.warm_s
+                for name in request.packages:
+                    if time.monotonic() < until_s:
+                        warm((name,))
             channel.send(Opened(refused=refused, torch=torch_version))
         elif opened is not None:
             channel.send(run_script(channel, opened, request, granted, follower))

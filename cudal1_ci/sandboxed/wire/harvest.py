@@ -80,6 +80,8 @@ class OpenHarvest(Asks[Opened]):
     packages: tuple[str, ...]
     """Modules that the checkout imports from elsewhere. Those that are installed are imported once
     for all scripts."""
+    warm_s: float
+    """Time for that."""
     own: tuple[str, ...]
     """Top names of the modules of the checkout, which may also be installed."""
     memory_bytes: int
