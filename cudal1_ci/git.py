@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ from cudal1_ci.records import Change, FileChange
 
 RELATIVE = re.compile(r"[~^@]")
 """Characters of `HEAD~3`, `v1^`, `main@{1}`, which are no names on a remote."""
+DEEPER = "git fetch --unshallow (in Actions: fetch-depth: 0)"
+SETTINGS_VARIABLE = "CUDAL1_GIT_SETTINGS"
+"""Names git's settings in a job: they say that the workspace may belong to another user."""
+OWNED_BY_ANOTHER = "detected dubious ownership"
 GIT_TIMEOUT_S = 60.0
 SOURCE_SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 # A larger file is data; discovery skips it too.
@@ -106,11 +111,18 @@ def commit_of(top: Path, name: str) -> str:
         return run_git(top, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").strip()
     except DiscoveryError as error:
         fix = f"fetch it (git fetch origin {name.removeprefix('origin/')})"
-        if RELATIVE.search(name):
+        if is_shallow(top):
+            fix = f"the clone is shallow: {DEEPER}"
+        elif RELATIVE.search(name):
             fix = "fetch more of the history (git fetch --unshallow, where it was cut)"
         raise DiscoveryError(
             f"{name}: no such branch, tag or commit here; {fix} or name another"
         ) from error
+
+
+def is_shallow(top: Path) -> bool:
+    """Return whether the clone's history was cut."""
+    return run_git(top, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def head_sha(root: Path) -> str | None:
@@ -198,8 +210,8 @@ def common_ancestor(top: Path, base: str, head: str = "HEAD") -> str:
     try:
         return run_git(top, "merge-base", sha, head).strip()
     except DiscoveryError as error:
-        if run_git(top, "rev-parse", "--is-shallow-repository").strip() == "true":
-            fix = "the clone is shallow: git fetch --unshallow (in Actions: fetch-depth: 0)"
+        if is_shallow(top):
+            fix = f"the clone is shallow: {DEEPER}"
         else:
             fix = "the two histories have no commit in common"
         raise DiscoveryError(f"{base}: no merge base with {head[:12]}; {fix}") from error
@@ -328,6 +340,11 @@ def git_output(folder: Path, *arguments: str) -> bytes:
         ) from error
     if result.returncode != 0:
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+        if OWNED_BY_ANOTHER in "".join(lines):
+            raise DiscoveryError(
+                f"{folder}: belongs to another user, so git does not read it; if you trust it: "
+                f"git config --global --add safe.directory {shlex.quote(str(folder.resolve()))}"
+            )
         fatal = [line for line in lines if line.startswith("fatal:")] or lines
         raise DiscoveryError(fatal[0] if fatal else f"git {arguments[0]} failed")
     return result.stdout
@@ -336,6 +353,8 @@ def git_output(folder: Path, *arguments: str) -> bytes:
 def git_environment() -> dict[str, str]:
     """Return the environment without what would redirect git, make it prompt, or make it write."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    if os.environ.get(SETTINGS_VARIABLE):
+        kept["GIT_CONFIG_GLOBAL"] = os.environ[SETTINGS_VARIABLE]
     return kept | {
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",

@@ -5,7 +5,8 @@ share the reference, as in a repetition. It fails where the interval excludes th
 number of repetitions from two on. Repetitions spread by a multiple of what the prior says; as
 normal values, as Student's t with three degrees of freedom, or with a spread that the prior
 describes in the mean alone. The second table is what the interval buys: after how many repetitions
-the product stops for an effect, and how often the verdict is a gain.
+the product stops for an effect, and how often the verdict is a gain. The third is what it gains to
+give up claims that are out of reach, and how many gains are lost by it.
 
     python experiments/sequential_errors.py --output assets/results/sequential-errors.json
 """
@@ -25,8 +26,15 @@ from provenance import provenance
 
 from cudal1_ci.records import Device, Measurement, Repetition
 from cudal1_ci.stats import speedups
-from cudal1_ci.stats.sequential import LEVEL, MIXTURE, WEIGHT
-from cudal1_ci.stats.stopping import FEWEST, MOST, is_settled
+from cudal1_ci.stats.sequential import LEVEL, MIXTURE, REACH, WEIGHT, half_width_of
+from cudal1_ci.stats.stopping import (
+    EFFECT_SHARE,
+    FEWEST,
+    FUTILE_HALF_WIDTH,
+    HOPELESS_SPEEDUP,
+    MOST,
+    is_settled,
+)
 
 NUM_RUNS = 100_000
 SPREADS = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -113,6 +121,40 @@ def worth(effect: float, prior_spread: float, num_runs: int) -> dict[str, Any]:
     }
 
 
+def given_up(kind: str, spread: float, prior: float, effect: float, runs: int) -> dict[str, Any]:
+    """Return how runs end that stop where a claim is out of reach, and that do not."""
+    times = noise(kind, spread * prior, np.random.default_rng(2), runs)
+    ratios, control = times[:, 0] - times[:, 1] + math.log(effect), times[:, 0] - times[:, 2]
+    floor = math.log1p(speedups.RELATIVE_FLOOR)
+    found: dict[str, Any] = {"noise": kind, "spread": spread, "prior": prior, "effect": effect}
+    ends = {name: np.zeros(runs, dtype=int) for name in ("before", "now")}
+    gains = {name: np.zeros(runs, dtype=bool) for name in ends}
+    for count in range(FEWEST, MOST + 1):
+        mean, of_control = ratios[:, :count].mean(1), control[:, :count].mean(1)
+        half = prior * half_widths(ratios / prior, control / prior, count)
+        most_stray = np.abs(of_control) + prior * half_widths(control / prior, None, count)
+        low = mean - np.hypot(half, of_control)
+        is_gain = (low > floor) & (low > np.log1p(np.expm1(most_stray)))
+        is_over = (half <= np.maximum(0.01, EFFECT_SHARE * np.abs(mean))) | (mean + half < floor)
+        is_over |= (mean < math.log(HOPELESS_SPEEDUP)) & (mean + half < 0)
+        is_over |= (mean < floor) & (half <= FUTILE_HALF_WIDTH) | (count == MOST)
+        squares = WEIGHT * prior**2 + (control[:, :count] ** 2).sum(1)
+        squares += ((ratios[:, :count] - mean[:, None]) ** 2).sum(1)
+        seen = np.sqrt(squares / (WEIGHT + 2 * count))
+        own, both = WEIGHT + MOST, WEIGHT + 2 * MOST
+        needed = np.maximum(floor, seen * half_width_of(MOST, own, own))
+        needed += seen * half_width_of(MOST, both, both)
+        best = mean + REACH * seen * math.sqrt((MOST - count) / (MOST * count))
+        for name in ends:
+            stops = is_over | (best < needed) if name == "now" and count > FEWEST else is_over
+            is_new = stops & (ends[name] == 0)
+            ends[name][is_new], gains[name][is_new] = count, is_gain[is_new]
+    for name in ends:
+        found[f"repetitions_{name}"] = round(float(ends[name].mean()), 2)
+        found[f"gains_{name}"] = round(float(gains[name].mean()), 5)
+    return found | {"lost": round(float((gains["before"] & ~gains["now"]).mean()), 5)}
+
+
 def table(document: dict[str, Any]) -> str:
     """Render both tables as Markdown."""
     lines = [
@@ -130,6 +172,17 @@ def table(document: dict[str, Any]) -> str:
         lines.append(
             f"| {one['effect']} | {one['prior_spread']} | {one['repetitions']:.0f} "
             f"| {one['gains']:.1%} | {one['misses']:.2%} |"
+        )
+    lines += [
+        "",
+        "| noise | spread, of the prior's | prior | effect | repetitions | gains | lost |",
+    ]
+    lines += ["|---" * 7 + "|"]
+    for one in document["given_up"]:
+        lines.append(
+            f"| {one['noise']} | {one['spread']} | {one['prior']} | {one['effect']} "
+            f"| {one['repetitions_before']:.1f}, {one['repetitions_now']:.1f} now "
+            f"| {one['gains_before']:.1%} | {one['lost']:.2%} |"
         )
     return "\n".join(lines)
 
@@ -152,6 +205,13 @@ def main() -> None:
             worth(effect, spread, min(NUM_MEASURED, options.runs))
             for spread in PRIOR_SPREADS
             for effect in EFFECTS
+        ],
+        "given_up": [
+            given_up(kind, spread, prior, effect, options.runs)
+            for kind in NOISES
+            for spread in (1.0, 3.0)
+            for prior in PRIOR_SPREADS
+            for effect in EFFECTS[:-2]
         ],
     }
     if options.output is not None:

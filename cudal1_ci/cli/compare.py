@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import os
 import sys
@@ -27,7 +28,7 @@ from cudal1_ci.cli.execution import (
 from cudal1_ci.cli.group import EXIT_BUDGET, EXIT_DONE, EXIT_INCONCLUSIVE, EXIT_NO, GroupedCommand
 from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, write_report
 from cudal1_ci.cli.preflight import refuse_missing
-from cudal1_ci.cli.trace import traces_for
+from cudal1_ci.cli.trace import Before, traces_for
 from cudal1_ci.compare.agreements import agreed, agreements
 from cudal1_ci.compare.loop import Bench, compare
 from cudal1_ci.compare.pairs import Pairs, pairs_of
@@ -38,6 +39,7 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, removal_notices, survey
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import committed_change, folder_in_repository, is_clean
+from cudal1_ci.github.files_of_commit import moved_submodules
 from cudal1_ci.github.trees import Trees
 from cudal1_ci.pool import Pool
 from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
@@ -96,12 +98,19 @@ KEYS = {
     "worked in the base and does not in the head; `inconclusive`: or 3 when a verdict is [default: "
     "never].",
 )
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Traces of an earlier commit: only the tests near the change run again.",
+)
 @output_options
 def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     """Measure what HEAD changed since it left BASE, on both trees: did it get slower?
 
     Exit code 0 when done, 1 or 3 as --fail-on says, 6 when the budget was spent.
     """
+    started_s = time.monotonic()
     if not path.is_dir():
         raise DiscoveryError(f"{path}: expected a folder of a checkout")
     change = committed_change(path, base, head)
@@ -119,15 +128,22 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     refuse_unwritable_outputs(flags)
     told = settings.file.relative_to(plain).as_posix() if settings.file else "the configuration"
     known = agreements(settings.acks, told)
-    trees = Trees(path, folder, setup=settings.compare.setup)
+    trees = Trees(
+        path,
+        folder,
+        setup=settings.compare.setup,
+        setup_s=settings.review.budget_s,
+        python=settings.python,
+    )
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     if head == "HEAD" and not is_clean(path):
         progress.notice("work that is not committed is not compared")
+    before = Before(flags["traces"], change) if flags["traces"] else None
     with placed(settings, path.resolve()) as place:
         roots = trees.of(change.base_sha), trees.of(change.head_sha)
         evidence = Evidence(
             declared=declarations(settings.workloads, told),
-            traces=traces_for(path, settings, progress, again=False),
+            traces=traces_for(path, settings, progress, again=False, before=before),
         )
         plan = survey(
             roots[1],
@@ -138,8 +154,10 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
             change=change,
             on_gpu=measures_on_gpu(settings.device),
         )
+        moved = moved_submodules(trees.top, change.base_sha, change.head_sha)
+        plan = dataclasses.replace(plan, notices=(*plan.notices, *trees.notices, *moved))
         pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
-        report = measured(pairs, plan, change, path, place, known, progress, flags)
+        report = measured(pairs, plan, change, path, place, known, progress, flags, started_s)
     write_report(published(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))
 
@@ -169,6 +187,7 @@ def measured(
     known: Sequence[Acknowledgement],
     progress: Progress,
     flags: dict[str, Any],
+    started_s: float,
 ) -> Report:
     """Return the report of a comparison, with the archive of this checkout as memory."""
     settings, backend = place
@@ -195,6 +214,7 @@ def measured(
             may_reuse=not flags["fresh"],
             examines=settings.trial.contract_s > 0,
         )
+        bench.started_s = started_s  # trees, their setup and the trace are part of the budget
         found, ended = compare(pairs, bench)
         entries, notices = covered(found, known)
         known_gone = removal_notices(plan.removed)  # they have entries of their own here

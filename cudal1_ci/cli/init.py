@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cudal1_ci.cli.workflows import ALSO, workflow_files
+from cudal1_ci.cli.adopting import Adoption, default_branch, open_pull_request
+from cudal1_ci.cli.workflows import (
+    ALSO,
+    GONE,
+    Choice,
+    Machine,
+    machine_of_label,
+    machine_of_runs_on,
+    own_action,
+    renewed,
+    workflow_files,
+)
 from cudal1_ci.errors import ConfigError, UnsupportedError
 
 CONFIG = """\
@@ -37,7 +49,9 @@ Examples:
   cudal1-ci init
   cudal1-ci init --trace "python -m pytest -q tests/unit"
   cudal1-ci init --workflows --gpu h100 --gpu l40
-  cudal1-ci init --workflows --also commands --also merge-queue
+  cudal1-ci init --workflows --runs-on arc-gpu-set --also commands --also merge-queue
+  cudal1-ci init --pull-request --runs-on self-hosted,linux,h100
+  cudal1-ci init --upgrade
 """
 
 FORKS = """\
@@ -56,42 +70,103 @@ docs/github.md of cudal1-ci before you register one.
 @click.option(
     "--also", multiple=True, type=click.Choice(tuple(ALSO)), help="More workflows (repeatable)."
 )
+@click.option(
+    "--runs-on",
+    multiple=True,
+    metavar="LABEL[,LABEL...]",
+    help="What measures, as `runs-on` names it: a scale set, a larger runner, labels, group=NAME.",
+)
 @click.option("--action", metavar="OWNER/NAME@COMMIT", help="Where the Action is [this clone].")
+@click.option("--upgrade", is_flag=True, help="Renew the workflows that an older version wrote.")
+@click.option(
+    "--pull-request",
+    is_flag=True,
+    help="Push the files to a branch and open a pull request that lists what would be measured.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the files instead of writing them.")
-def init(
-    path: Path,
-    trace_command: str,
-    workflows: bool,
-    gpus: tuple[str, ...],
-    also: tuple[str, ...],
-    action: str | None,
-    dry_run: bool,
-) -> None:
+def init(path: Path, trace_command: str, **flags: Any) -> None:
     """Write .github/cudal1-ci.toml for the repository at PATH, and workflows for GitHub."""
-    if not workflows and (gpus or also or action):
-        raise ConfigError("--gpu, --also and --action are about workflows: add --workflows")
+    about = ("gpus", "runs_on", "also", "action", "upgrade", "pull_request")
+    workflows = flags["workflows"] or flags["upgrade"] or flags["pull_request"]
+    if not workflows and any(flags[name] for name in about):
+        raise ConfigError(
+            "--gpu, --runs-on, --also and --action are about workflows: add --workflows"
+        )
     found = configuration_of(path)
     if found is not None and not workflows:
         raise ConfigError(f"{found}: this repository is already configured; edit that file")
+    choice = chosen(path, flags) if workflows else None
+    if flags["upgrade"]:
+        assert choice is not None
+        upgrade(path, choice, dry_run=flags["dry_run"])
+        return
     files = {}
     if found is None:
         escaped = trace_command.replace("\\", "\\\\").replace('"', '\\"')
         files[path / ".github" / "cudal1-ci.toml"] = CONFIG.format(trace=escaped)
-    if workflows:
-        written = workflow_files(also, action, gpus or ("gpu",))
+    if choice is not None:
         folder = path / ".github" / "workflows"
-        files |= {folder / name: text for name, text in written.items()}
-    write(files, dry_run=dry_run)
-    if dry_run:
+        files |= {folder / name: text for name, text in workflow_files(choice).items()}
+    if flags["pull_request"]:
+        click.echo(open_pull_request(Adoption(path, files), dry_run=flags["dry_run"]), nl=False)
         return
-    if workflows:
-        click.echo(f"next: commit these files, open a pull request    (runners: {gpu_text(gpus)})")
+    write(files, dry_run=flags["dry_run"])
+    if flags["dry_run"]:
+        return
+    if choice is not None:
+        click.echo(
+            f"next: commit these files, open a pull request    (runners: {names_of(choice)})"
+        )
         click.echo(FORKS, nl=False)
     else:
         click.echo(
             f"next: cudal1-ci trace {path}    (runs `{trace_command}` and records the calls)"
         )
         click.echo(f"      cudal1-ci scan {path}")
+
+
+def chosen(path: Path, flags: dict[str, Any]) -> Choice:
+    """Return what the flags say of the workflows."""
+    machines: list[Machine] = [machine_of_label(label) for label in flags["gpus"]]
+    machines += [machine_of_runs_on(text) for text in flags["runs_on"]]
+    return Choice(
+        action=flags["action"] or own_action(),
+        machines=machines or [machine_of_label("gpu")],
+        also=flags["also"],
+        branch=default_branch(path),
+    )
+
+
+def upgrade(path: Path, choice: Choice, *, dry_run: bool) -> None:
+    """Renew the workflows that are there. Raises: ConfigError where there is none."""
+    folder = path / ".github" / "workflows"
+    known = {name for names in ALSO.values() for name in names} | {"cudal1-ci.yml", *GONE}
+    there = [name for name in sorted(known) if (folder / name).is_file()]
+    if not there:
+        raise ConfigError(f"{folder}: no workflow of cudal1-ci to renew; leave --upgrade out")
+    also = tuple(dict.fromkeys([*choice.also, *(one for one in ALSO if is_there(one, there))]))
+    for name in there:
+        file = folder / name
+        if name in GONE:
+            click.echo(f"{'would remove' if dry_run else 'removed'} {file}: cudal1-ci.yml does it")
+            if not dry_run:
+                file.unlink()
+            continue
+        old = file.read_text(encoding="utf-8")
+        new = renewed(name, old, choice._replace(also=also))
+        if dry_run:
+            click.echo(new.text, nl=False)
+        elif new.text != old:
+            file.write_text(new.text, encoding="utf-8")
+            click.echo(f"renewed {file}")
+        for step in new.lost:
+            click.echo(f"  of your own, not carried over; the input `setup` takes it: {step}")
+
+
+def is_there(also: str, there: list[str]) -> bool:
+    """Return whether the repository has what `--also` would add."""
+    names = GONE if also == "merge-queue" else ALSO[also]
+    return any(name in there for name in names)
 
 
 def configuration_of(path: Path) -> Path | None:
@@ -138,5 +213,5 @@ def write(files: dict[Path, str], *, dry_run: bool) -> None:
         click.echo(f"wrote {file}")
 
 
-def gpu_text(gpus: tuple[str, ...]) -> str:
-    return ", ".join(f"[self-hosted, {label}]" for label in gpus or ("gpu",))
+def names_of(choice: Choice) -> str:
+    return ", ".join(one["name"] for one in choice.machines)

@@ -18,10 +18,12 @@ from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.records import Evaluation, Explanation, Listing, Report
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render import FORMATS, LISTING_FORMATS, render
+from cudal1_ci.render.chrome_trace import traces_of
 from cudal1_ci.render.comment import About, comment
 from cudal1_ci.render.patch import patch_name
 from cudal1_ci.render.published import listing
 from cudal1_ci.render.text import print_listing, print_report, render_text
+from cudal1_ci.render.wording import count_text
 
 FILES = {
     "json": "JSON; `-` writes it to stdout instead of --format",
@@ -85,13 +87,29 @@ def refuse_unwritable_outputs(flags: dict[str, Any]) -> None:
 
 
 def write_report(shown: Report, flags: dict[str, Any]) -> None:
-    """Write a report wherever the flags say."""
+    """Write a report wherever the flags say; beside its file the patch of all proposals, and the
+    traces of calls before and after."""
     write_document(shown, flags)
+    write_beside(shown, flags)
     folder: Path | None = flags["patch_folder"]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in best_patches(shown).items():
             (folder / name).write_text(text, encoding="utf-8", newline="")
+
+
+def write_beside(shown: Report, flags: dict[str, Any]) -> None:
+    """Write what belongs to a report, beside its JSON or HTML file."""
+    paths = (flags["json_path"], flags["html_path"])
+    beside = next((Path(one) for one in paths if one not in (None, "-")), None)
+    if beside is None or shown.together is None:
+        return
+    file = beside.with_suffix(".patch")
+    file.write_text(shown.together.patch, encoding="utf-8", newline="")
+    number = len(shown.together.included)
+    click.echo(f"wrote {file}: {count_text(number, 'proposal')} in one patch", err=True)
+    for name, text in traces_of(shown).items():
+        beside.with_suffix(f".{name}").write_text(text, encoding="utf-8")
 
 
 def write_lines(target: str, documents: Sequence[Evaluation | Explanation]) -> None:
@@ -168,12 +186,19 @@ def best_patches(shown: Report) -> dict[str, str]:
 
 
 def apply_best(shown: Report, root: Path) -> None:
-    """Apply the best proposals to the working tree, one after the other.
+    """Apply the best proposals to the working tree: those that were measured together as one
+    patch, else one after the other.
 
     Raises:
         UnsupportedError: git is not installed.
     """
-    for name, text in best_patches(shown).items():
+    patches = best_patches(shown)
+    if shown.together is not None:
+        number = len(shown.together.included)
+        patches = {f"{count_text(number, 'proposal')} together": shown.together.patch}
+        for one in shown.together.left_out:
+            click.echo(f"not applied {one.what}: {one.reason}", err=True)
+    for name, text in patches.items():
         what = name.removesuffix(".patch")
         try:
             done = subprocess.run(

@@ -10,6 +10,9 @@ import click
 from cudal1_ci.cli.outputs import FILES, output_options, write_document
 from cudal1_ci.cli.trend import append, show
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.records import Report
+from cudal1_ci.render.combine import combine
+from cudal1_ci.render.digest import digest
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.reading import read_report
 
@@ -17,6 +20,7 @@ EPILOG = """\b
 Examples:
   cudal1-ci report report.json --html report.html
   cudal1-ci report h100.json l40.json --format md
+  cudal1-ci report report.json --select 1,3 --patch chosen.patch
   cudal1-ci report report.json --format comment --template comment.md.j2
   cudal1-ci report h100.json l40.json --history-append history.jsonl --checkout .
   cudal1-ci report --history history.jsonl --html site/index.html
@@ -53,6 +57,19 @@ Examples:
     metavar="FOLDER",
     help="Of a history: a clone that knows order and dates of its commits.",
 )
+@click.option(
+    "--select",
+    "selected",
+    metavar="NUMBERS",
+    help="With --patch: only these proposals, by their numbers in the report: 1,3.",
+)
+@click.option(
+    "--patch",
+    "patch_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the proposals as one patch for `git apply`.",
+)
 @output_options
 def report(
     files: tuple[Path, ...],
@@ -60,6 +77,8 @@ def report(
     history: Path | None,
     append_path: Path | None,
     checkout: Path | None,
+    selected: str | None,
+    patch_path: Path | None,
     **flags: Any,
 ) -> None:
     """Merge FILES (report.json of the same commit) and render them, or a history of many."""
@@ -76,7 +95,37 @@ def report(
     documents = [read_report(file) for file in files]
     flags["patch_folder"] = None
     shown = documents[0] if len(documents) == 1 else merge(documents)
+    if selected is not None and patch_path is None:
+        raise ConfigError("--select is about a patch: add --patch FILE")
+    if patch_path is not None:
+        write_patch(shown, patch_path, selected)
     write_document(shown, flags, template)
+
+
+def write_patch(shown: Report, path: Path, selected: str | None) -> None:
+    """Write all proposals, or those of some numbers, as one patch.
+
+    Raises:
+        ConfigError: A number is that of no proposal.
+    """
+    proposals = {one.number: one for one in digest(shown).proposals}
+    try:
+        numbers = [int(one) for one in selected.split(",")] if selected else list(proposals)
+    except ValueError as error:
+        raise ConfigError(f"--select: expected numbers as in 1,3, got {selected!r}") from error
+    for number in numbers:
+        if number not in proposals:
+            raise ConfigError(
+                f"--select: expected a proposal from 1 to {len(proposals)}, got {number}"
+            )
+    chosen = [proposals[number] for number in numbers]
+    patched = [(one, one.evaluation.candidate.patch) for one in chosen]
+    known = [(one, text) for one, text in patched if text]
+    combined = combine([text for _, text in known])
+    for number, other in combined.conflicts.items():
+        names = [known[each][0].entry.target.qualname for each in (number, other)]
+        click.echo(f"left out {names[0]}: it changes the same lines as {names[1]}", err=True)
+    path.write_text(combined.patch, encoding="utf-8", newline="")
 
 
 def _refuse_both(

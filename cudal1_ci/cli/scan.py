@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from cudal1_ci.cli.device import require
 from cudal1_ci.cli.devices import Placed, placed, progress_for, unplaced, with_shared_gpu
@@ -36,6 +39,7 @@ from cudal1_ci.config import Settings
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import working_tree_change
+from cudal1_ci.optimize.impact import with_impact
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.optimize.run import review
 from cudal1_ci.records import Report
@@ -88,7 +92,9 @@ def scan(paths: tuple[Path, ...], **flags: Any) -> None:
         foretell(scope, here, progress, flags)
         return
     with placed(here, scope.root.resolve()) as place:
+        started_s = time.monotonic()
         plan = planned(scope, place.settings, progress, flags)
+        place = place._replace(settings=without_spent(place.settings, started_s))
         report = run(scope, plan, place, progress, flags)
     shown = published(report, settings.report)
     write_report(shown, flags)
@@ -96,6 +102,17 @@ def scan(paths: tuple[Path, ...], **flags: Any) -> None:
         apply_best(shown, scope.root)
     refuse_uncallable(report)
     sys.exit(exit_code(report, settings.fail_on))
+
+
+def without_spent(settings: Settings, started_s: float) -> Settings:
+    """Return the settings with what is left of the budget: the trace is part of it."""
+    budget_s = settings.review.budget_s
+    if budget_s is None:
+        return settings
+    left_s = max(budget_s - (time.monotonic() - started_s), 1.0)
+    return msgspec.structs.replace(
+        settings, review=msgspec.structs.replace(settings.review, budget_s=left_s)
+    )
 
 
 def foretell(scope: Scope, settings: Settings, progress: Progress, flags: dict[str, Any]) -> None:
@@ -143,7 +160,8 @@ def run(
         since = archive.run_started_at(run_id)
         wanted = not flags["no_model"]
         with with_models(context, plan, settings, is_wanted=wanted, since=since) as full, progress:
-            report = review(plan, full)
+            full = replace(full, measures_impact=bool(full.config.impact_share))
+            report = with_impact(review(plan, full), plan, full)
         if report.complete:
             archive.finish_run(run_id)
     return report

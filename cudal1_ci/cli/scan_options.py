@@ -37,7 +37,7 @@ from cudal1_ci.cli.model import (
     refuse_a_model_that_disturbs,
     reviewer_of,
 )
-from cudal1_ci.cli.scope import Scope
+from cudal1_ci.cli.scope import Scope, is_project
 from cudal1_ci.cli.trace import kept_traces, traces_for
 from cudal1_ci.config import Settings
 from cudal1_ci.discover.declared import declarations
@@ -200,14 +200,14 @@ def context_of(
 
 def acceptor_of(plan: Plan, settings: Settings, archive: Archive) -> Acceptor:
     """Return what asks the repository about proposals. Its programs run on this machine only."""
-    places = plan.discovery.modules.places.values() if plan.discovery is not None else ()
-    roots = tuple(sorted({one.import_root for one in places})) or (".",)
+    root = plan.root.resolve()
+    top = next((one for one in (root, *root.parents) if is_project(one)), root)
 
-    def start(root: Path) -> Harvester:
+    def start(root: Path, import_roots: tuple[str, ...]) -> Harvester:
         return Harvester(
             root,
             python=settings.python or sys.executable,
-            import_roots=roots,
+            import_roots=import_roots,
             num_threads=settings.trial.threads,
             has_gpu=measures_on_gpu(settings.device),
         )
@@ -218,6 +218,8 @@ def acceptor_of(plan: Plan, settings: Settings, archive: Archive) -> Acceptor:
         archive,
         start=start if settings.executor == "local" else None,
         limit_s=settings.review.accept_s,
+        trace=settings.trace,
+        top=top,
     )
 
 

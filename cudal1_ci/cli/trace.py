@@ -3,6 +3,7 @@ record how code is called."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import shutil
@@ -10,10 +11,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from cudal1_ci.cli.device import measures_on_gpu
+from cudal1_ci.cli.traces_near import keep, near
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.launchers import functions_to_trace
@@ -22,6 +25,7 @@ from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.optimize.harvest import FOLDER, Harvest, harvest, read_harvest
 from cudal1_ci.processes.interpreter import find_interpreter
 from cudal1_ci.processes.tracing import run_trace
+from cudal1_ci.records import Change, Notice
 from cudal1_ci.records.archive import make_folder
 from cudal1_ci.render.progress import Progress, progress_on
 from cudal1_ci.render.wording import count_text
@@ -39,6 +43,11 @@ TIMEOUT_S = 1800.0
 HARVEST_S = 600.0
 """For the harvest of a scan."""
 MOST_REASONS = 8
+CUT = 124
+CUT_SHORT = (
+    "`{command}` was ended after {limit:.0f} s, its part of the budget: calls that it had not made "
+    "by then are missing (a shorter `trace` command, or a longer budget, records them)"
+)
 NEW = "traces-new"
 """Next to the folder of traces, until the command has ended."""
 NOTHING_CALLED = (
@@ -136,7 +145,13 @@ def record(
         python = settings.python or find_interpreter(path, os.environ).python
         code = run_trace(command, path, fresh, functions, timeout_s, python)
         found, before = read_traces(fresh), read_traces(folder)
-        if code and found.calls:
+        if code == CUT:
+            said = CUT_SHORT.format(command=shlex.join(command), limit=timeout_s)
+            found = dataclasses.replace(
+                found, notices=(*found.notices, Notice(path=".", message=said))
+            )
+            progress.notice(said)
+        elif code and found.calls:
             progress.notice(f"the command ended with exit code {code}; what it called is used")
         elif not found.calls:
             progress.notice(FAILED_BEFORE.format(code=code) if code else NOTHING_CALLED)
@@ -181,21 +196,58 @@ def summary_lines(found: Harvest) -> Iterator[str]:
         yield f"  {count} x {reason}"
 
 
-def traces_for(path: Path, settings: Settings, progress: Progress, *, again: bool) -> Traces:
+class Before(NamedTuple):
+    """Traces of another commit, and what changed since."""
+
+    folder: Path
+    change: Change
+
+
+def traces_for(
+    path: Path,
+    settings: Settings,
+    progress: Progress,
+    *,
+    again: bool,
+    before: Before | None = None,
+) -> Traces:
     """Return the traces of a tree. They are recorded first, by the configured command and by the
-    harvest where it is wanted, where they were not yet, or on request.
+    harvest where it is wanted, where they were not yet, or on request; with those of `before` only
+    the tests near the change run.
     """
     state = path / settings.state_dir
     if again and not settings.trace and not settings.harvest:
         raise ConfigError("--retrace: there is no `trace` command in the configuration to run")
-    if settings.trace and (again or not any((state / "traces").glob("trace-*.jsonl"))):
-        record(path, settings, shlex.split(settings.trace), TIMEOUT_S, progress)
+    notices: tuple[Notice, ...] = ()
+    folder = state / "traces"
+    if settings.trace and (again or not any(folder.glob("trace-*.jsonl"))):
+        command: list[str] | None = shlex.split(settings.trace)
+        assert command is not None
+        known = near(command, path, before.change, before.folder) if before else None
+        if known is not None:
+            command = known.command
+            what = f"`{shlex.join(command)}` runs again" if command else "no test runs again"
+            progress.notice(f"{count_text(len(known.kept), 'call')} recorded before; {what}")
+        found = Traces()
+        if command is not None:
+            limit_s = trace_limit_s(settings)
+            found = record(path, settings, command, limit_s, progress)
+        if known is not None:
+            keep(known.kept, folder)
+        notices = tuple(one for one in found.notices if one.path == ".")
     if settings.harvest and (again or read_harvest(state) is None):
         try:
-            harvested(path, settings, HARVEST_S, progress)
+            harvested(path, settings, min(HARVEST_S, trace_limit_s(settings)), progress)
         except UnsupportedError as error:
             progress.notice(f"harvest: {error}")
-    return kept_traces(path, settings)
+    kept = kept_traces(path, settings)
+    return dataclasses.replace(kept, notices=(*kept.notices, *notices))
+
+
+def trace_limit_s(settings: Settings) -> float:
+    """Return how long a trace may last: half of the budget, since measuring comes after it."""
+    budget_s = settings.review.budget_s
+    return TIMEOUT_S if budget_s is None else min(TIMEOUT_S, budget_s / 2)
 
 
 def kept_traces(path: Path, settings: Settings) -> Traces:

@@ -2,6 +2,8 @@
 
     pairs       which targets there are to compare, and as what programs
     loop        measures them, alarms again in new processes, within a budget
+    renamed     which of them had another name or place
+    messages    why a target has no times, for the author of a change
     agreements  slowdowns that somebody has agreed to
 
 What times are worth is slowdown.py's; where trees come from is github/trees.py's.

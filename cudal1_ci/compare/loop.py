@@ -2,11 +2,12 @@
 
 Every pair is measured once, the most important ones first. Pairs that raised an alarm are measured
 again later in new processes, until the alarm was found `regression.num_looks` times or was not
-found again. The budget for these measurements is reserved: a certain regression is worth more than
-one more target. Values decide nothing here: a difference between the outputs of the two trees is
-noted, and the times are still compared. A guessed call raises no alarm that counts: its verdict is
-inconclusive at most. With several devices of one kind a pair is measured on one of them, and again
-on any.
+found again. For slowdowns up to half of the budget is reserved for that: a certain regression is
+worth more than one more target. What got faster is measured again in the time that is left.
+
+Values decide nothing here: a difference between the outputs of the two trees is noted, and the
+times are still compared. A guessed call raises no alarm that counts: its verdict is inconclusive at
+most. With several devices of one kind a pair is measured on one of them, and again on any.
 
 Where the outputs are the same, the head is then used in other ways than its workload shows, each
 tried on the base first, once for each pair. Times come before that, and no verdict depends on it.
@@ -26,6 +27,7 @@ from typing import Literal
 import msgspec
 
 from cudal1_ci.compare.config import CompareConfig
+from cudal1_ci.compare.messages import refusal, said
 from cudal1_ci.compare.pairs import Pair, Pairs, in_order, is_guess
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pool import Pool
@@ -44,7 +46,7 @@ from cudal1_ci.records import (
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.progress import Progress
-from cudal1_ci.stats.regression import alarm, num_looks, verdict_of, worst
+from cudal1_ci.stats.regression import Alarm, alarm, num_looks, verdict_of, worst
 from cudal1_ci.verification.protocol import Judge
 
 DIFFERING = ("incorrect_values", "precision")
@@ -118,13 +120,15 @@ class Looks:
         """
         return indulgent(self.pair.problem) if self.output_change else self.pair.problem
 
-    def raises_alarm(self, config: CompareConfig) -> bool:
-        """Return whether a workload differs in all of its measurements."""
-        return any(
-            is_alarming(looks, config) and not is_guess(workload)
+    def alarms(self, config: CompareConfig) -> set[Alarm | None]:
+        """Return what workloads show that differ in all of their measurements."""
+        return {
+            alarm(looks[0], config.thresholds)
             for workload in self.pair.problem.workloads
             if (looks := self.measurements.get(workload.name))
-        )
+            and is_alarming(looks, config)
+            and not is_guess(workload)
+        }
 
 
 def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "budget"]]:
@@ -141,13 +145,14 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
         looks,
         1,
         bench,
-        lambda: not bench.has_time(reserved_s(looks, wanted, bench.config, num_slots)),
+        lambda: not bench.has_time(reserved_s(looks, wanted, bench, num_slots)),
     )
     for one in unreached:
         one.refused = Comparison(verdict="skipped", reason=SPENT)
         bench.progress.target_skipped(one.pair.target, SPENT)
     for number in range(2, wanted + 1):
-        alarming = [one for one in looks if one.raises_alarm(bench.config)]
+        alarming = [one for one in looks if one.alarms(bench.config)]
+        alarming.sort(key=lambda one: "regression" not in one.alarms(bench.config))
         look_at_each(alarming, number, bench, lambda: not bench.has_time())
     if bench.examines:
         examine_contracts(looks, bench)
@@ -214,16 +219,17 @@ def each(
     return unreached
 
 
-def reserved_s(
-    looks: Sequence[Looks], wanted: int, config: CompareConfig, num_slots: int = 1
-) -> float:
-    """Return what it takes to measure all alarms again after one more target, by what looks took so
-    far; nothing where there is no alarm."""
-    alarming = [one.took_s for one in looks if one.raises_alarm(config)]
+def reserved_s(looks: Sequence[Looks], wanted: int, bench: Bench, num_slots: int = 1) -> float:
+    """Return what it takes to measure all slowdowns again after one more target, by what looks took
+    so far, at most half of the budget; nothing where there is none."""
+    alarming = [one.took_s for one in looks if "regression" in one.alarms(bench.config)]
     alarming_s = sum(alarming) / max(1, min(num_slots, len(alarming)))
     if not alarming_s:
         return 0.0
-    return alarming_s * (wanted - 1) + statistics.fmean(one.took_s for one in looks if one.took_s)
+    needed_s = alarming_s * (wanted - 1) + statistics.fmean(
+        one.took_s for one in looks if one.took_s
+    )
+    return needed_s if bench.budget_s is None else min(needed_s, bench.budget_s / 2)
 
 
 def look(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
@@ -339,21 +345,6 @@ def indulgent(problem: Problem) -> Problem:
 
     workloads = tuple(map(any_value, problem.workloads))
     return msgspec.structs.replace(problem, workloads=workloads)
-
-
-def refusal(found: Evaluation) -> Comparison:
-    """Return the comparison of a target without times."""
-    message = said(found) or "it could not be run"
-    if found.verdict.status in ("invalid_reference", "degenerate"):
-        return Comparison(verdict="skipped", reason=f"the base: {message}")
-    if found.verdict.status == "inconclusive":
-        return Comparison(verdict="inconclusive", reason=message)
-    return Comparison(verdict="inconclusive", reason=f"the head: {message}")
-
-
-def said(found: Evaluation) -> str:
-    messages = [finding.message for finding in found.verdict.findings]
-    return messages[0] if messages else ""
 
 
 def is_alarming(looks: Sequence[Measurement], config: CompareConfig) -> bool:

@@ -1,7 +1,9 @@
 """Pair the targets to compare: those that a change touches, in both of its trees.
 
 Workloads are the head's, as it is called now; the base is the reference. A target whose file was
-renamed is the same; one that has another name is new, and the old one was removed.
+renamed is the same. One that has another name or place is paired with one that was removed, where
+signature and body say that it is the same (renamed.py); else it is new, and the old one was
+removed.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudal1_ci.compare.renamed import renamed
 from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.kernel_problems import with_native_files
 from cudal1_ci.discover.plan import Plan, Planned
@@ -49,6 +52,12 @@ class Pair:
         """Return the share of the traced time, where that is known."""
         return sum(workload.share or 0.0 for workload in self.problem.workloads)
 
+    @property
+    def inclusive_us(self) -> float:
+        """Return the traced time of its calls, with what they call."""
+        calls = self.problem.workloads
+        return sum((one.traced_us or 0.0) * (one.num_calls or 1) for one in calls)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
@@ -68,9 +77,17 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
     assert head.discovery is not None, "a survey keeps what it read"
     paths = {place.module: path for path, place in head.discovery.modules.places.items()}
     pairs, others = [], []
+    fresh = [
+        planned.target
+        for planned in head.targets
+        if (before.get(planned.target.path, planned.target.path), planned.target.qualname)
+        not in known
+    ]
+    moved = renamed(fresh, Path(head.root), head.removed, Path(base.root))
     for planned in head.targets:
         target = planned.target
-        if (before.get(target.path, target.path), target.qualname) not in known:
+        old = moved.get((target.path, target.qualname))
+        if target in fresh and old is None:
             others.append(not_compared(planned, "new", IS_NEW))
         elif planned.problem is None:
             others.append(not_compared(planned, "skipped", planned.reason or "no workload"))
@@ -78,7 +95,10 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
             program = planned.problem.reference
             assert isinstance(program, TreeProgram)
             path = paths[program.import_path.partition(":")[0]]
-            reference = as_in(base, program, before.get(path, path), target)
+            if old is None:
+                reference = as_in(base, program, before.get(path, path), target)
+            else:
+                reference = as_in(base, program, old.path, target, old.qualname)
             if reference is None:
                 others.append(not_compared(planned, "new", "what launches it is not in the base"))
             else:
@@ -90,6 +110,7 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
             comparison=Comparison(verdict="removed", reason=IS_REMOVED),
         )
         for target in head.removed
+        if target not in moved.values()
     ]
     return Pairs(pairs=tuple(pairs), others=tuple(others))
 
@@ -103,12 +124,15 @@ def pair(planned: Planned, reference: TreeProgram, program: TreeProgram) -> Pair
     return Pair(target=planned.target, problem=problem, head=head)
 
 
-def as_in(base: Discovery, program: TreeProgram, path: str, target: Target) -> TreeProgram | None:
-    """Return the head's program as it is in the base, where its file was at `path`."""
+def as_in(
+    base: Discovery, program: TreeProgram, path: str, target: Target, qualname: str = ""
+) -> TreeProgram | None:
+    """Return the head's program as it is in the base, where its file was at `path`, and its name
+    perhaps another one."""
     place = base.modules.places.get(path)
     if place is None:
         return None
-    qualname = program.import_path.partition(":")[2]
+    qualname = qualname or program.import_path.partition(":")[2]
     found = TreeProgram(
         root=str(Path(base.root).resolve()),
         import_root=place.import_root,
@@ -130,14 +154,15 @@ def not_compared(planned: Planned, verdict: ComparisonVerdict, reason: str) -> E
 
 
 def in_order(pairs: Sequence[Pair]) -> list[Pair]:
-    """Sort pairs. Targets that were changed themselves come before those that use them. In each
-    group the largest share of the traced time comes first, then source order. Guessed calls come
-    last.
+    """Sort pairs. Targets that were changed themselves come before those that use them, the largest
+    share of the traced time first. Of those that use them the ones whose calls take the most come
+    first, with all that they call: root calls show what a change means. Guessed calls come last.
     """
 
     def place(one: Pair) -> tuple[bool, bool, float]:
         is_guessed = all(is_guess(w) for w in one.problem.workloads)
-        return is_guessed, one.target.only_uses_change, -one.share
+        uses_change = one.target.only_uses_change
+        return is_guessed, uses_change, -(one.inclusive_us if uses_change else one.share)
 
     return sorted(pairs, key=place)
 

@@ -20,6 +20,9 @@ MAX_WORKLOADS = 3
 """Of one target: those that took the most time, and one in training and one in inference where
 there are such. More shapes cost more than they tell."""
 
+MOST_BESIDES = 6
+"""Further traced calls under which a proposal is timed."""
+
 HINT = (
     "declare one (docs/workloads.md), or run the code that uses it under "
     "`cudal1-ci trace -- COMMAND`"
@@ -71,6 +74,17 @@ def workloads_of(
     if made is not None:
         return (made,)
     return NoWorkload("no workload: nothing says how it is called")
+
+
+def workloads_besides(
+    target: Target, evidence: Evidence, found: tuple[Workload, ...]
+) -> tuple[Workload, ...]:
+    """Return further traced calls of a target that has traced workloads: a proposal is timed under
+    them, too."""
+    if all(one.provenance == "declared" for one in found):
+        return ()
+    others = [one for one in evidence.traces.workloads(target) if one not in found]
+    return tuple(others[:MOST_BESIDES])
 
 
 def chosen(workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:

@@ -14,7 +14,12 @@ from cudal1_ci.discover import Discovery, DiscoveryConfig, discover, reference_p
 from cudal1_ci.discover.changed import select_changed
 from cudal1_ci.discover.declared import unmatched
 from cudal1_ci.discover.kernel_problems import kernel_problem, obstacle
-from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
+from cudal1_ci.discover.ladder import (
+    Evidence,
+    NoWorkload,
+    workloads_besides,
+    workloads_of,
+)
 from cudal1_ci.discover.launchers import Reach, reach_of
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Change, Notice, Problem, Target, Workload
@@ -30,6 +35,8 @@ class Planned:
     hint: str | None = None
     workloads: tuple[Workload, ...] = ()
     """How it is called; those of the problem where there is one."""
+    others: tuple[Workload, ...] = ()
+    """Further recorded calls, under which proposals are timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +56,10 @@ class Plan:
     unmatched: tuple[Notice, ...] = ()
     """Of the notices, those of declared workloads that are of no target."""
     discovery: Discovery | None = None
-    """The discovery that the plan was made from."""
+    """The discovery that the plan was made from,"""
+    evidence: Evidence | None = None
+    """and what was known of calls."""
+    on_gpu: bool = False
 
 
 def survey(
@@ -108,7 +118,25 @@ def survey(
         notices=tuple(notices),
         unmatched=tuple(idle),
         discovery=discovery,
+        evidence=evidence,
+        on_gpu=on_gpu,
     )
+
+
+def surroundings(plan: Plan) -> tuple[Planned, ...]:
+    """Return the plan's targets that are no kernels, and those of the tree that it leaves out:
+    calls of what it holds may be part of theirs."""
+    own = tuple(one for one in plan.targets if not one.target.is_kernel)
+    discovery, evidence = plan.discovery, plan.evidence
+    if discovery is None or evidence is None:
+        return own
+    known = {(one.target.path, one.target.qualname) for one in plan.targets}
+    others = tuple(
+        planned(plan.root, target, discovery, evidence, plan.on_gpu)
+        for target in discovery.targets
+        if not target.is_kernel and (target.path, target.qualname) not in known
+    )
+    return (*own, *others)
 
 
 def refuse_unmatched(plan: Plan) -> None:
@@ -151,6 +179,11 @@ def planned(
         target=target,
         problem=Problem(reference=program, workloads=workloads, target=target),
         workloads=workloads,
+        others=tuple(
+            one
+            for one in workloads_besides(target, evidence, found)
+            if on_gpu or not uses_cuda(one)
+        ),
     )
 
 

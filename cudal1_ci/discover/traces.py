@@ -49,6 +49,7 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     durations_s: list[float]
     device: str | None = None
+    optimizer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -183,14 +184,16 @@ def read_traces(*folders: Path) -> Traces:
 def joined_steps(times: Iterable[StepTimes]) -> TracedSteps | None:
     """Return the steps of all processes; None where no optimizer made two."""
     durations_us: list[float] = []
-    devices = set()
+    devices, optimizers = set(), set()
     for one in times:
         durations_us += (1e6 * one_s for one_s in one.durations_s if 0 < one_s < math.inf)
         devices.add(one.device)
+        optimizers.add(one.optimizer)
     if not durations_us:
         return None
     device = devices.pop() if len(devices) == 1 else None
-    return TracedSteps(durations_us=tuple(durations_us), device=device)
+    optimizer = optimizers.pop() if len(optimizers) == 1 else None
+    return TracedSteps(durations_us=tuple(durations_us), device=device, optimizer=optimizer)
 
 
 def read_lines(text: str, path: Path, notices: list[Notice]) -> Iterable[TracedCall | StepTimes]:

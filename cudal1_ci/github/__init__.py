@@ -30,6 +30,9 @@ What a sweep has found:
 Commits as folders:
 
     trees       check commits out, each into its own folder
+    files_of_commit  write the files of a commit and of its submodules, and run nothing for it
+    built       copy what the checkout has built into a tree, where it fits
+    version_of_commit  give build programs the version that they would ask git for
 
 This package posts what `render` renders, and renders nothing itself. Only `client` and
 `rate_limit` import PyGithub.

@@ -221,8 +221,12 @@ class Client:
 
 def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> Client:
     """Return a client for the token's owner."""
-    github = Github(
-        base_url=occasion.api_url,
+    return Client(github_of(token, occasion.api_url), occasion, Patience(tell))
+
+
+def github_of(token: str, api_url: str) -> Github:
+    return Github(
+        base_url=api_url,
         auth=Auth.Token(token),
         timeout=TIMEOUT_S,
         per_page=100,
@@ -231,4 +235,25 @@ def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> C
         seconds_between_writes=SECONDS_BETWEEN_WRITES,
         lazy=True,  # no request is made before it is needed
     )
-    return Client(github, occasion, Patience(tell))
+
+
+def open_branch(
+    token: str,
+    api_url: str,
+    repository: str,
+    payload: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> str:
+    """Open a pull request of a branch that is there, outside of a workflow; return its address.
+
+    Raises:
+        Refusal: It was not done.
+    """
+    github = github_of(token, api_url)
+
+    def request() -> object:
+        path = f"/repos/{repository}/pulls"
+        return github.requester.requestJsonAndCheck("POST", path, input=dict(payload))[1]
+
+    answer = Patience(tell).ask(request, is_repeatable=False)
+    return str(answer.get("html_url")) if isinstance(answer, dict) else repository

@@ -13,6 +13,7 @@ What was found holds for one state of the tree, and is kept under that state's h
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from functools import cached_property
@@ -21,9 +22,10 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.discover.discovery import discover
+from cudal1_ci.discover.file_reader import Reader
 from cudal1_ci.discover.files import DiscoveryConfig
-from cudal1_ci.discover.readers import Reader, Readers
-from cudal1_ci.discover.scripts import scripts_of
+from cudal1_ci.discover.readers import Readers
+from cudal1_ci.discover.scripts import Script, scripts_of
 from cudal1_ci.optimize.own_programs import SPENT, OwnPrograms, Start
 from cudal1_ci.records import (
     Acceptance,
@@ -55,11 +57,18 @@ class Acceptor:
         *,
         start: Start | None = None,
         limit_s: float = 0.0,
+        trace: str | None = None,
+        top: Path | None = None,
     ):
-        self.root, self.archive = root.resolve(), archive
+        self.archive = archive
+        # Readers, tests and pages may lie above the folder that is scanned.
+        self.root = (top or root).resolve()
+        self.prefix = root.resolve().relative_to(self.root)
+        self.trace = script_of_command(trace, root.resolve()) if trace else None
         self.start, self.limit_s = start, limit_s
-        # Where a hook or a test is, is not for `include` to say.
-        self.config = msgspec.structs.replace(config, tests=True, include=())
+        # Where a hook or a test is, is not for `include` to say. Globs are those of the folder.
+        exclude = config.exclude if self.root == root.resolve() else ()
+        self.config = msgspec.structs.replace(config, tests=True, include=(), exclude=exclude)
         self.lock = threading.Lock()
 
     @cached_property
@@ -72,7 +81,10 @@ class Acceptor:
         """Return the repository's programs; None where they are not to be run."""
         if self.start is None or self.limit_s <= 0:
             return None
-        return OwnPrograms(self.readers, scripts_of(self.root, self.config), self.start)
+        scripts = scripts_of(self.root, self.config)
+        if self.trace is not None and self.prefix == Path():
+            scripts = (self.trace, *(one for one in scripts if one.path != self.trace.path))
+        return OwnPrograms(self.readers, scripts, self.start)
 
     def close(self) -> None:
         """End the processes that ran programs."""
@@ -130,7 +142,8 @@ class Acceptor:
         searched = Acceptance(num_files=self.readers.num_files, lines=self.lines_of(evaluation))
         if searched.broken or self.programs is None:
             return searched
-        ran = self.programs.compared(program.overlay, qualname, deadline_s)
+        overlay = [self.placed(one) for one in program.overlay]
+        ran = self.programs.compared(overlay, qualname, deadline_s)
         lines = sorted((*ran.lines, *searched.lines), key=lambda one: ORDER[one.result])
         return msgspec.structs.replace(
             searched,
@@ -146,14 +159,36 @@ class Acceptor:
             return ()
         readers = [
             one
-            for file in program.overlay
+            for file in map(self.placed, program.overlay)
             if file.base_digest is not None
             for one in self.readers.of(file.path, self.before(file), file.text)
         ]
         return tuple(line_of(one) for one in sorted(readers, key=lambda one: not one.refuses))
 
+    def placed(self, file: OverlayFile) -> OverlayFile:
+        """Return a file with its path below the top of the repository."""
+        path = (self.prefix / file.path).as_posix()
+        return msgspec.structs.replace(file, path=path)
+
     def before(self, file: OverlayFile) -> str:
         return self.readers.text(file.path).decode("utf-8", "replace")
+
+
+def script_of_command(command: str, root: Path) -> Script | None:
+    """Return the configured trace command as a script, where it runs a Python file of the tree. One
+    that runs pytest runs tests, which are found as such."""
+    words = shlex.split(command)
+    place = next((n for n, word in enumerate(words) if word.endswith(".py")), None)
+    if place is None or not (root / words[place]).is_file() or "pytest" in words[:place]:
+        return None
+    path = (root / words[place]).resolve()
+    if not path.is_relative_to(root):
+        return None
+    return Script(
+        kind="main",
+        path=path.relative_to(root).as_posix(),
+        arguments=tuple(words[place + 1 :]),
+    )
 
 
 def line_of(reader: Reader) -> AcceptanceLine:

@@ -18,6 +18,7 @@ from cudal1_ci.propose.llm.hack_review.review import Reviewer
 from cudal1_ci.records import Candidate, Evaluation, Problem, Record, Target, content_hash
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.run_status import Ending
+from cudal1_ci.records.validation import at_least
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.protocol import Judge
@@ -43,6 +44,14 @@ class ReviewConfig(Record, frozen=True, kw_only=True):
     accept_s: float = 120.0
     """Seconds for a repository's own tests and examples, on its tree and on the patched one, for
     each candidate that would be proposed; 0 runs none of them."""
+    impact_share: float = 0.3
+    """Share (0..1) of the budget that is kept for what all proposals together do to the calls that
+    contain them, once there is a proposal. With 0 that is not measured."""
+
+    def __post_init__(self) -> None:
+        at_least(self, "review", 0, "impact_share")
+        if self.impact_share >= 1:
+            raise ValueError(f"review.impact-share: expected less than 1, got {self.impact_share}")
 
 
 @dataclass
@@ -53,6 +62,8 @@ class Pace:
     """Targets that are not done."""
     unconfirmed: dict[Target, float] = field(default_factory=dict)
     """Share of its time that a screened candidate saves, by target, until it is confirmed."""
+    has_gain: bool = False
+    """Whether there is a proposal."""
     spent_s: float = 0.0
     foreseen_s: float = 0.0
 
@@ -115,6 +126,8 @@ class RunContext:
     pace: Pace = field(default_factory=Pace)
     acceptor: Acceptor | None = None
     """Asks the repository about what would be proposed; None for texts that have none."""
+    measures_impact: bool = False
+    """Whether part of the budget is kept for that."""
 
     def is_over(self) -> bool:
         """Return whether the run ends. Asked before each thing that is tried, so that what was not
@@ -124,7 +137,14 @@ class RunContext:
         return self.ending.is_early
 
     def left_s(self) -> float:
-        """Return how much is left of the budget."""
+        """Return how much is left of the budget for the search."""
+        budget_s = self.config.budget_s
+        if budget_s is None or not (self.measures_impact and self.pace.has_gain):
+            return self.total_left_s()
+        return self.total_left_s() - self.config.impact_share * budget_s
+
+    def total_left_s(self) -> float:
+        """Return how much is left of the whole budget."""
         budget_s = self.config.budget_s
         return math.inf if budget_s is None else self.started_s + budget_s - time.monotonic()
 

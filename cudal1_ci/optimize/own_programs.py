@@ -62,7 +62,8 @@ class Runner(Protocol):
         ...
 
 
-Start = Callable[[Path], AbstractContextManager[Runner]]
+Start = Callable[[Path, tuple[str, ...]], AbstractContextManager[Runner]]
+"""Starts what runs scripts of a checkout, with the folders that its modules are imported from."""
 
 
 @dataclass
@@ -94,6 +95,8 @@ class OwnPrograms:
         self.readers, self.start = readers, start
         self.scripts = tuple(scripts)
         self.root = readers.discovery.root
+        places = readers.modules.places.values()
+        self.import_roots = tuple(sorted({one.import_root for one in places})) or (".",)
         self.stack = contextlib.ExitStack()
         self.runner: Runner | None = None
         self.known: dict[str, ScriptRan] = {}
@@ -119,7 +122,10 @@ class OwnPrograms:
         if not scripts:
             return found
         try:
-            with patched_copy(self.root, overlay) as copy, self.start(copy) as patched:
+            with (
+                patched_copy(self.root, overlay) as copy,
+                self.start(copy, self.import_roots) as patched,
+            ):
                 for number, script in enumerate(scripts):
                     if time.monotonic() + LEAST_S > deadline_s:
                         found.lines += [not_run(one, SPENT) for one in scripts[number:]]
@@ -164,7 +170,7 @@ class OwnPrograms:
     def run_here(self, script: Script, deadline_s: float) -> ScriptRan:
         """Run a script on the tree as it is."""
         if self.runner is None:
-            self.runner = self.stack.enter_context(self.start(self.root))
+            self.runner = self.stack.enter_context(self.start(self.root, self.import_roots))
         return self.run_on(self.runner, script, deadline_s)
 
     def run_on(self, runner: Runner, script: Script, deadline_s: float) -> ScriptRan:

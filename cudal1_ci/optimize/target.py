@@ -69,7 +69,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.report import TargetClass
-from cudal1_ci.render.wording import time_text
+from cudal1_ci.render.wording import acceptance_text, time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 
@@ -423,10 +423,8 @@ class TargetSearch:
             if not isinstance(problem.reference, TreeProgram):
                 return
             examined = self.examined(winner) if winner.contract is None else winner
-            if self.context.acceptor is not None and not examined.is_refused:
-                examined = self.context.acceptor.accepted(
-                    examined, self.context.left_s(), self.target.qualname
-                )
+            if not examined.is_refused:
+                examined = self.accepted(examined)
             if examined is winner:
                 return
             self.evaluations[place] = examined
@@ -443,12 +441,25 @@ class TargetSearch:
             return msgspec.structs.replace(winner, contract=(missing,))
         return winner if found.contract is None else found
 
+    def accepted(self, winner: Evaluation) -> Evaluation:
+        """Return an evaluation with what its repository says; the same where that is known."""
+        context = self.context
+        if context.acceptor is None or winner.acceptance is not None:
+            return winner
+        found = context.acceptor.accepted(winner, context.left_s(), self.target.qualname)
+        if found.acceptance is not None:
+            context.progress.notice(f"{self.target.qualname}: {acceptance_text(found.acceptance)}")
+        return found
+
     def is_refused(self, index: int) -> bool:
         """Return whether code of the repository relies on what a screened candidate leaves out. It
         is read before anything is measured again."""
         if self.context.acceptor is None:
             return False
         found = self.context.acceptor.searched(self.evaluations[index])
+        if found.acceptance is not None and found is not self.evaluations[index]:
+            text = acceptance_text(found.acceptance)
+            self.context.progress.notice(f"{self.target.qualname}: {text}")
         self.evaluations[index] = found
         return found.is_refused
 
@@ -640,6 +651,7 @@ class TargetSearch:
         context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
         if not speedups.promising(self.evaluations, workloads):
             self.examine_winners()
+            context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
             return
         found = speedups.promising(self.evaluations, workloads)
         for number, index in enumerate(one for one in found if not self.is_refused(one)):
@@ -651,6 +663,7 @@ class TargetSearch:
                 break
             self.confirm(index)
         self.examine_winners()
+        context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
         context.pace.unconfirmed.pop(self.target, None)
         context.pace.confirming_s.append(time.monotonic() - began_s)
 

@@ -17,11 +17,13 @@ from cudal1_ci.errors import CudaL1Error, UnsupportedError, WorkerError
 from cudal1_ci.pool.config import SessionConfig
 from cudal1_ci.pool.slots import SlotLost
 from cudal1_ci.records import (
+    CallCost,
     Candidate,
     Demand,
     Device,
     Evaluation,
     Problem,
+    Program,
     Record,
     Verdict,
     Workload,
@@ -132,6 +134,14 @@ class VerifierActor:
         found = self.session.record(decoded(problem, Problem), decoded(workload, Workload))
         return encoded(found)
 
+    def price(self, program: bytes, workload: bytes, energy_s: bytes) -> bytes:
+        found = self.session.price(
+            decoded(program, Program),  # type: ignore[arg-type]
+            decoded(workload, Workload),
+            decoded(energy_s, float),
+        )
+        return encoded(found)
+
     def demand(self, workload: bytes) -> bytes:
         return encoded(self.session.demand(decoded(workload, str)))
 
@@ -201,6 +211,11 @@ class RemoteVerifier:
 
     def record(self, problem: Problem, workload: Workload) -> Recording | str:
         found: Recording | str = self._ask("record", problem, workload, form=Recording | str)
+        return found
+
+    def price(self, program: Program, workload: Workload, energy_s: float = 0.0) -> CallCost | str:
+        form = CallCost | str
+        found: CallCost | str = self._ask("price", program, workload, energy_s, form=form)
         return found
 
     def demand(self, workload: str) -> Demand | str:

@@ -8,11 +8,13 @@ from typing import Any, Protocol, TypeVar
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.records import (
+    CallCost,
     Candidate,
     Demand,
     Device,
     Evaluation,
     Problem,
+    Program,
     Verdict,
     Workload,
 )
@@ -121,6 +123,9 @@ class LeasedVerifier:
 
     def record(self, problem: Problem, workload: Workload) -> Recording | str:
         return self._ask(lambda: self.slot.verifier.record(problem, workload))
+
+    def price(self, program: Program, workload: Workload, energy_s: float = 0.0) -> CallCost | str:
+        return self._ask(lambda: self.slot.verifier.price(program, workload, energy_s))
 
     def demand(self, workload: str) -> Demand | str:
         return self._ask(lambda: self.slot.verifier.demand(workload))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pynvml
-
 from cudal1_ci.errors import UnsupportedError
 
 
@@ -24,6 +22,8 @@ def gpu_uuid(device: str, environ: Mapping[str, str]) -> str | None:
     entry = visible[place].strip() if place < len(visible) else ""
     if entry.startswith(("GPU-", "MIG-")):
         return entry
+    import pynvml  # the job that publishes has no need of it
+
     try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(int(entry or place))

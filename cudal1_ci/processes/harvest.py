@@ -43,6 +43,8 @@ class AnyScript(Protocol):
     @property
     def path(self) -> str: ...
     @property
+    def arguments(self) -> tuple[str, ...]: ...
+    @property
     def cells(self) -> Sequence[AnyCell]: ...
 
 
@@ -161,6 +163,7 @@ class Harvester:
             cell_s=limits.cell_s,
             script_s=limits.script_s,
             is_smaller=is_smaller,
+            arguments=script.arguments,
             compares=compares,
         )
         if self.worker is None:

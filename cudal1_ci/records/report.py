@@ -9,13 +9,13 @@ import msgspec
 
 from cudal1_ci.records.candidate import Candidate
 from cudal1_ci.records.comparison import Comparison
-from cudal1_ci.records.evaluation import Contradiction, Device, Evaluation
+from cudal1_ci.records.evaluation import Contradiction, Device, Evaluation, Measurement
+from cudal1_ci.records.impact import Impact, InRoot, Together
 from cudal1_ci.records.record import (
     Count,
     Fraction,
     Name,
     NotNegative,
-    Positive,
     Published,
     Text,
     refuse_disorder,
@@ -182,6 +182,12 @@ class Entry(Published, frozen=True, kw_only=True):
     contradictions: tuple[Contradiction, ...] = ()
     step: TrainingStep | None = None
     """None until a report is made, and where it is not known."""
+    in_roots: tuple[InRoot, ...] = ()
+    """Of a target with a proposal: its part of the calls that contain it."""
+    at_sizes: tuple[Measurement, ...] = ()
+    """Times of the proposal at half and double batch."""
+    sizes_not_tried: Text | None = None
+    """Why it was not timed at some of them."""
     reused: tuple[Name, ...] = ()
     """Ids of the candidates whose evaluation came from the archive."""
     not_tried: tuple[NotTried, ...] = ()
@@ -231,22 +237,6 @@ class Totals(Published, frozen=True, kw_only=True):
     num_reused: Count = 0
 
 
-class Impact(Published, frozen=True, kw_only=True):
-    """Hold what all proposals together do to a program that calls them."""
-
-    root: Name
-    """`path:qualname` of what was called."""
-    before_us: Positive
-    after_us: Positive
-    low: Positive
-    high: Positive
-    """Interval of how many times faster it is."""
-
-    def __post_init__(self) -> None:
-        if self.low > self.high:
-            raise ValueError(f"expected low <= high, got {self.low} and {self.high}")
-
-
 class Report(Published, frozen=True, kw_only=True):
     """Hold all results of a run, for the person who requested them."""
 
@@ -263,6 +253,9 @@ class Report(Published, frozen=True, kw_only=True):
     totals: Totals = Totals()
     """Counted when the report is made."""
     impact: tuple[Impact, ...] | None = None
+    """Of all proposals together; None where there is no call that contains one."""
+    together: Together | None = None
+    """All proposals as one patch; None where there is none."""
     warnings: tuple[Notice, ...] = ()
     elapsed_s: NotNegative = 0.0
     generated_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None

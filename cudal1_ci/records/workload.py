@@ -105,6 +105,8 @@ class TracedSteps(Published, frozen=True, kw_only=True):
     durations_us: tuple[NotNegative, ...]
     device: str | None = None
     """Name of the GPU on which all of them were made; None where that is not known."""
+    optimizer: Name | None = None
+    """Class of torch.optim that made all of them: `AdamW`."""
 
 
 Provenance = Literal[

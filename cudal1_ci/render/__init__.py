@@ -16,10 +16,8 @@ from cudal1_ci.records import Evaluation, Listing, Report
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About
 from cudal1_ci.render.comment import comment as render_comment
-from cudal1_ci.render.html import render_html
 from cudal1_ci.render.markdown import render_markdown
 from cudal1_ci.render.sarif import render_sarif
-from cudal1_ci.render.text import render_text
 
 FORMATS = ("text", "md", "json", "html", "sarif", "comment")
 LISTING_FORMATS = ("text", "md", "json")
@@ -44,12 +42,16 @@ def render(document: Report | Listing, output_format: str, address: str | None =
         case "md", _:
             return render_markdown(document)
         case "html", Report():
+            from cudal1_ci.render.html import render_html  # pygments; publishing has none
+
             return render_html(document, address)
         case "sarif", Report():
             return render_sarif(document)
         case "comment", Report():
             return render_comment(document, About())
         case _:
+            from cudal1_ci.render.text import render_text  # rich; publishing has none
+
             return render_text(document)
 
 

@@ -238,7 +238,10 @@ def headline(found: Changes, num_proposals: int, is_search: bool = True) -> str:
 def _verdict(found: Changes) -> str:
     num_measured = len(found.measured)
     num_open = found.count("regression") - found.num_acknowledged
+    unreached = sum((one.comparison.reason or "").startswith("not reached") for one in found.all)
     of_all = f"of {count_text(num_measured, 'target')}"
+    if unreached:
+        of_all += f" ({unreached} more not reached)"
     if num_open:
         return f"{num_open} {of_all} got slower"
     if found.num_acknowledged:
@@ -248,7 +251,8 @@ def _verdict(found: Changes) -> str:
     if found.count("improvement"):
         return f"{found.count('improvement')} {of_all} got faster, none slower"
     if num_measured:
-        return "no target got slower"
+        missing = f" ({unreached} not reached)" if unreached else ""
+        return f"no target got slower{missing}"
     return "nothing could be compared" if found.all else ""
 
 

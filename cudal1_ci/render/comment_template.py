@@ -30,6 +30,7 @@ from cudal1_ci.render.changes import (
     spread_of,
 )
 from cudal1_ci.render.digest import SkippedGroup, digest, grouped
+from cudal1_ci.render.impact import IMPACT_FILTERS, headlines
 from cudal1_ci.render.markup import Markdown, code, escaped, fenced, html_text, inline, quoted
 from cudal1_ci.render.model_use import CONTRADICTED_WORDS, MODEL_WORDS
 from cudal1_ci.render.other_uses import EXPLANATION, OTHER_USES_FILTERS, other_uses
@@ -96,6 +97,7 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
         "changes": found,
         "columns": found.devices[:MAX_DEVICES],
         "proposals": proposals,
+        "impact": headlines(document),
         "headline": headline(found, len(proposals), sorted_out.is_search),
         "counts": icon_counts_text(found),
         "devices": tuple(
@@ -205,6 +207,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment.filters.update(FILTERS)
     environment.filters.update(
         CHANGE_FILTERS | OTHER_USES_FILTERS,
+        **IMPACT_FILTERS,
         code=partial(code, max_chars=MAX_NAME),
         long_code=partial(code, max_chars=MAX_TEXT),
         cut_short=_cut_short,

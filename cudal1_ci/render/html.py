@@ -19,6 +19,7 @@ from cudal1_ci import __version__
 from cudal1_ci.records import Measurement, Report
 from cudal1_ci.records.published import SCHEMA_VERSION
 from cudal1_ci.render.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
+from cudal1_ci.render.chrome_trace import chrome_trace, file_part
 from cudal1_ci.render.diff_html import diff_html
 from cudal1_ci.render.digest import (
     SUSPECTED_WORDS,
@@ -27,6 +28,7 @@ from cudal1_ci.render.digest import (
     has_several_devices,
     nothing_text,
 )
+from cudal1_ci.render.impact import IMPACT_FILTERS, compares, headlines
 from cudal1_ci.render.model_use import (
     CONTRADICTED_WORDS,
     MODEL_WORDS,
@@ -40,6 +42,7 @@ from cudal1_ci.render.profile import profile_of
 from cudal1_ci.render.prose import Piece, blocks_of, pieces_of
 from cudal1_ci.render.source_link import SHA, source_link
 from cudal1_ci.render.templates import templates_folder
+from cudal1_ci.render.timeline import timeline_of
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, STATUS_WORDS
 
 MAX_BARS = 40
@@ -63,6 +66,9 @@ def render_html(document: Report, address: str | None = None) -> str:
             other_uses_words=EXPLANATION,
             source=partial(source_link, address, document.head_sha, document.folder),
             commit_url=_commit_url(document.head_sha, address),
+            impact=headlines(document),
+            together=document.together,
+            compares=any(compares(one) for one in document.impact or ()),
             headline=headline(found.changes, len(found.proposals), found.is_search),
             nothing=nothing_text(document),
             whys=[one for one in document.entries if one.near_misses or one.not_tried],
@@ -113,7 +119,11 @@ def _environment() -> Environment:
     environment.filters.update(
         **CHANGE_FILTERS,
         **OTHER_USES_FILTERS,
+        **IMPACT_FILTERS,
         attempts=attempts_text,
+        timeline=timeline_of,
+        trace=chrome_trace,
+        file_part=file_part,
         diff=diff_html,
         profile=profile_of,
         prose=prose,

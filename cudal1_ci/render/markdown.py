@@ -21,6 +21,7 @@ from cudal1_ci.render.digest import (
     summary,
     uncallable,
 )
+from cudal1_ci.render.impact import IMPACT_FILTERS, headlines, together_lines
 from cudal1_ci.render.markup import code, escaped, fenced, html_text, inline, prose
 from cudal1_ci.render.model_use import (
     CONTRADICTED_WORDS,
@@ -67,6 +68,8 @@ def _rendered(document: Report, *, has_patches: bool, max_rows: int | None) -> s
         nothing=nothing_text(document),
         whys=[one for one in document.entries if one.near_misses or one.not_tried],
         summary=summary(document),
+        impact=headlines(document),
+        together=together_lines(document),
         model_use=model_text(document),
         opinion_use=opinion_text(document),
         model_words=MODEL_WORDS,
@@ -96,6 +99,7 @@ def _environment() -> Environment:
         FILTERS,
         **CHANGE_FILTERS,
         **OTHER_USES_FILTERS,
+        **IMPACT_FILTERS,
         attempts=attempts_text,
         code=code,
         fenced=fenced,

@@ -93,9 +93,9 @@ def _refuse_changed(file: OverlayFile, before: str) -> None:
 
 
 def _file_diff(path: str, before: str | None, after: str) -> str:
-    old_name = "/dev/null" if before is None else _header_name(f"a/{path}")
-    new_name = _header_name(f"b/{path}")
-    old_lines, new_lines = _lines(before or ""), _lines(after)
+    old_name = "/dev/null" if before is None else header_name(f"a/{path}")
+    new_name = header_name(f"b/{path}")
+    old_lines, new_lines = lines_of(before or ""), lines_of(after)
     groups = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=False)
     body = "".join(
         line
@@ -133,7 +133,7 @@ def _marked(mark: str, line: str) -> str:
     return f"{mark}{line}" if line.endswith("\n") else f"{mark}{line}\n{MISSING_NEWLINE}"
 
 
-def _lines(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
     """Split text into lines with their ends, at newlines alone: form feeds and lone CRs stay
     inside.
     """
@@ -142,7 +142,7 @@ def _lines(text: str) -> list[str]:
     return [*lines, pieces[-1]] if pieces[-1] else lines
 
 
-def _header_name(name: str) -> str:
+def header_name(name: str) -> str:
     """Format a path as git reads it. A path with control characters, quotes or backslashes is
     quoted. A path with a space, which would end it, gets a closing tab.
     """

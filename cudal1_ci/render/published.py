@@ -29,9 +29,10 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.render.config import ReportConfig
+from cudal1_ci.render.monthly import saving
 from cudal1_ci.render.patch import patch
 from cudal1_ci.render.step import step_of
-from cudal1_ci.stats.figures import comparison_with_figures, evaluation_with_figures
+from cudal1_ci.stats.figures import comparison_with_figures, evaluation_with_figures, with_figures
 
 MAX_LOG = 20_000
 """Characters of a program's output that are kept: its last lines say why it failed."""
@@ -74,6 +75,7 @@ def published(report: Report, config: ReportConfig | None = None) -> Report:
     notices += [one for entry in entries for one in _failures(entry) if one not in report.warnings]
     return msgspec.structs.replace(
         report,
+        impact=report.impact and tuple(saving(one, report.device, config) for one in report.impact),
         devices=() if report.device is None else (report.device,),
         entries=entries,
         totals=totals(entries),
@@ -130,6 +132,7 @@ def _entry(entry: Entry, steps_per_month: int | None, notices: list[Notice]) -> 
         entry,
         evaluations=tuple(_evaluation(one, entry.target, notices) for one in entry.evaluations),
         step=step_of(entry, steps_per_month),
+        at_sizes=tuple(map(with_figures, entry.at_sizes)),
         comparison=None if entry.comparison is None else comparison_with_figures(entry.comparison),
     )
 

@@ -47,6 +47,7 @@ from cudal1_ci.render.digest import (
     summary,
     uncallable,
 )
+from cudal1_ci.render.impact import headlines, parts_text, sizes_text, together_lines
 from cudal1_ci.render.log_tail import log_tail
 from cudal1_ci.render.model_use import (
     CONTRADICTED_WORDS,
@@ -91,6 +92,7 @@ from cudal1_ci.render.wording import (
 
 PIPE_WIDTH = 120
 """Columns where there is no terminal to ask."""
+STYLES = {"faster": "green", "slower": "red", "unclear": ""}
 CHANGE_STYLES = {"regression": "red", "improvement": "green", "inconclusive": "yellow"}
 MAX_NAMED = 12
 """Targets named for one reason of skipping; JSON and HTML have them all."""
@@ -121,6 +123,8 @@ def print_report(
     was not tried or nearly proposed."""
     found = digest(document)
     nothing = nothing_text(document)
+    for told in headlines(document):
+        print_line(console, told.text, f"bold {STYLES[told.direction]}".strip())
     if nothing:
         print_line(console, nothing, "bold")
     elif not found.is_search:
@@ -393,12 +397,18 @@ def _print_proposals(document: Report, found: Digest, console: Console) -> None:
             if said := step_text(proposal.entry.step):
                 print_line(console, f"{proposal.number}. in training: {said}")
         for proposal in found.proposals:
+            for said in (parts_text(proposal.entry), sizes_text(proposal.entry)):
+                if said:
+                    print_line(console, f"{proposal.number}. {said}")
+        for proposal in found.proposals:
             if said := understanding_text(proposal.entry.understanding):
                 print_line(console, f"{proposal.number}. {said}", "dim")
         for proposal in found.proposals:
             if accepted := proposal.evaluation.acceptance:
                 print_line(console, f"{proposal.number}. {acceptance_text(accepted)}.")
                 _print_stated(accepted, console)
+    for line in together_lines(document):
+        print_line(console, f"All together: {line}")
     print_line(
         console,
         "The largest saving of time comes first. Speedup with its interval over fresh processes, "
@@ -454,6 +464,9 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
             _measurement_text(measurement, device_text(measurement.device), workload),
             indent=3,
         )
+    for said in (parts_text(proposal.entry), sizes_text(proposal.entry)):
+        if said:
+            print_line(console, said, indent=3)
     if said := step_text(proposal.entry.step):
         print_line(console, f"in training: {said}", indent=3)
     if said := understanding_text(proposal.entry.understanding):

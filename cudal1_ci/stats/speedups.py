@@ -45,6 +45,9 @@ n / (n - 0.8) beyond. Source: Croux & Rousseeuw, COMPSTAT 1992."""
 SLOWER = 0.98
 """A workload whose interval lies below this is slower, and no gain elsewhere makes up for it."""
 
+SLOWER_AT_SIZE = "size.slower"
+"""The rule of a candidate that is slower at half or double batch, and so is not proposed."""
+AT_OTHER_SIZES = frozenset((SLOWER_AT_SIZE, "size.fails"))
 
 MOST_LOG = 700.0
 """Of a bound, so that it is a number above 0 whatever times are read from a file."""
@@ -314,15 +317,16 @@ def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> in
     """Return the index of the best proposal; None where there is none.
 
     A proposal passed, was not only screened, breaks neither its contract nor anything of its
-    repository where these were examined, is slower on no workload and a gain on at least one. The
-    best has the highest mean lower bound, weighted by the share of the traced time where it is
-    known.
+    repository where these were examined, is slower on no workload, holds at other sizes where it
+    was timed there, and is a gain on at least one workload. The best has the highest mean lower
+    bound, weighted by the share of the traced time where it is known.
     """
     ranked = [
         (mean_log(evaluation, workloads, lambda found: found.low), -index)
         for index, evaluation in enumerate(evaluations)
         if evaluation.phase != "screened"
         and not evaluation.is_refused
+        and not any(one.rule in AT_OTHER_SIZES for one in evaluation.findings)
         and is_slower_nowhere(evaluation)
         and any(map(is_gain, evaluation.measurements))
     ]

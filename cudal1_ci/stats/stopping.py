@@ -2,7 +2,8 @@
 
 Intervals are valid whenever one looks, so one looks after every repetition from the second on.
 Measuring stops once the interval is tight enough for its claim. Where a gain is wanted, it also
-stops once there is plainly none. A large effect ends after two repetitions.
+stops once there is plainly none, or none can be claimed any more after all of them. A large effect
+ends after two repetitions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from cudal1_ci.records import Repetition
-from cudal1_ci.stats.speedups import RELATIVE_FLOOR, Kind, interval
+from cudal1_ci.stats.sequential import out_of_reach
+from cudal1_ci.stats.speedups import RELATIVE_FLOOR, Kind, interval, log_ratio
 
 FEWEST = 2
 MOST = 12
@@ -46,8 +48,11 @@ def is_settled(
     is_tight = half <= max(half_width, effect * EFFECT_SHARE)
     if settles == "difference":
         return is_tight
+    ratios, others = ([log_ratio(one, kind) for one in some] for some in (repetitions, control))
+    floor = math.log1p(RELATIVE_FLOOR)
     return (
         is_tight
+        or (number > FEWEST and out_of_reach(ratios, others, prior_spread, floor, MOST))
         or found.high < 1 + RELATIVE_FLOOR
         or (found.estimate < HOPELESS_SPEEDUP and found.high < 1)
         or (found.estimate < 1 + RELATIVE_FLOOR and half <= FUTILE_HALF_WIDTH)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from cudal1_ci.records import Candidate, Demand, Device, Evaluation, Problem, Verdict, Workload
+from cudal1_ci.records import (
+    CallCost,
+    Candidate,
+    Demand,
+    Device,
+    Evaluation,
+    Problem,
+    Program,
+    Verdict,
+    Workload,
+)
 from cudal1_ci.records.recording import Recording
 
 
@@ -27,4 +37,7 @@ class Judge(Protocol):
     def examine_contract(self, problem: Problem, evaluation: Evaluation) -> Evaluation: ...
     def profile(self, workload: str, *, is_candidate: bool) -> list[dict[str, Any]] | str: ...
     def record(self, problem: Problem, workload: Workload) -> Recording | str: ...
+    def price(
+        self, program: Program, workload: Workload, energy_s: float = ...
+    ) -> CallCost | str: ...
     def demand(self, workload: str) -> Demand | str: ...

@@ -50,6 +50,8 @@ MEANING = {
     "runner.malformed": "the candidate's process sent an answer of the wrong form",
     "runner.timeout": "the candidate took longer than the limit",
     "shape.specialized": "wrong, or an error, on fewer rows than the workload has",
+    "size.fails": "wrong, or an error, at half or double batch",
+    "size.slower": "slower at half or double batch",
     "state.baked": "weights that were loaded later have no effect",
     "state.flags": "flags of torch's libraries were changed",
     "state.global": "settings of the process or functions of torch were changed",

@@ -21,6 +21,7 @@ from cudal1_ci.errors import UnsupportedError
 from cudal1_ci.processes import Executor, Local, Worker
 from cudal1_ci.processes.lock import shared
 from cudal1_ci.records import (
+    CallCost,
     Candidate,
     ContractCheck,
     Demand,
@@ -50,6 +51,7 @@ from cudal1_ci.sandboxed.wire.verifier import (
     InTurn,
     LeftOut,
     Limits,
+    PriceCall,
     Profile,
     Profiled,
     RecordCall,
@@ -512,6 +514,27 @@ class Session:
         )
         reply = self._ask_beside(request, 6 * (self.config.load_s + self.config.call_s))
         return reply.why if isinstance(reply, Failed) else record(reply.recording, Recording)
+
+    def price(self, program: Program, workload: Workload, energy_s: float = 0.0) -> CallCost | str:
+        """Return what a call of a program takes besides its time, or why that is not known. The
+        program need not have been checked. With `energy_s` a GPU's energy is read over so many
+        seconds of calls.
+
+        Raises:
+            WorkerError: The verifier could not be started, or died.
+        """
+        self.device()
+        request = PriceCall(
+            program=program_on_wire(program),
+            workload=workload_on_wire(workload),
+            limits=Limits(self.config.load_s, self.config.call_s),
+            seed=self.config.seed,
+            store=store_of(self.builds),
+            energy_s=energy_s,
+        )
+        timeout_s = 6 * (self.config.load_s + self.config.call_s) + energy_s
+        reply = self._ask_beside(request, timeout_s)
+        return reply.why if isinstance(reply, Failed) else record(reply.cost, CallCost)
 
     def _share_bytes(self) -> int | None:
         """Return the bytes for a trial's tensors while others may use the device; None is all

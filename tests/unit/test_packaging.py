@@ -14,11 +14,14 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from packaging.requirements import Requirement
 
 import cudal1_ci
+from cudal1_ci.render import render
 from tests.bundling import a_bundled_adapter
+from tests.unit.github_action.jobs import Job
 from tests.unit.test_assets import MOST_BYTES
 
 ROOT = Path(__file__).parents[2]
@@ -243,6 +246,47 @@ def test_every_python_that_is_new_enough_will_do(tmp_path, version):
 
 
 @pytest.mark.parametrize(
+    ("place", "variables", "is_found"),
+    [
+        ("tools/Python/3.12.9/x64/bin", {"RUNNER_ENVIRONMENT": "github-hosted"}, True),
+        ("tools/Python/3.12.9/x64/bin", {"RUNNER_ENVIRONMENT": "self-hosted"}, False),
+        ("home/.pyenv/versions/3.13.0/bin", {}, True),
+        ("home/.local/share/uv/python/cpython-3.14.0-linux-x86_64-gnu/bin", {}, True),
+        ("home/.pyenv/versions/3.9.1/bin", {}, False),
+    ],
+)
+def test_where_python_is_too_old_another_one_of_the_image_is_taken(
+    tmp_path, place, variables, is_found
+):
+    """As on Ubuntu 22.04, whose Python is 3.10 and whose tool cache has newer ones."""
+    (tmp_path / "bin").mkdir()
+    fake_python(tmp_path / "bin", "3.10")
+    (tmp_path / "bin" / "python3").symlink_to("python3.10")
+    folder = tmp_path / place
+    folder.mkdir(parents=True)
+    version = re.search(r"3\.\d+", place)[0]
+    Path(fake_python(folder, version)).rename(folder / "python3")
+    known = {"RUNNER_TOOL_CACHE": str(tmp_path / "tools"), "HOME": str(tmp_path / "home")}
+    known |= {"GITHUB_ACTIONS": "true", "PYENV_ROOT": "", **variables}
+    script = str(ROOT / ".ci" / "venv")
+    done = run(script, "--python", PATH=only_these(tmp_path / "bin"), **known)
+    if is_found:
+        assert (done.returncode, done.stdout) == (0, f"{folder}/python3\n")
+    else:
+        assert done.returncode == 1
+        assert "expected Python 3.11 or newer, found python3 is 3.10" in done.stderr
+        assert 'actions/setup-python and python-version: "3.12"' in done.stderr
+
+
+@pytest.mark.parametrize("system", ["Windows", "macOS"])
+def test_another_system_is_refused_with_what_to_change(tmp_path, system):
+    done = run(str(ROOT / ".ci" / "environment"), str(tmp_path / "cache"), RUNNER_OS=system)
+    assert done.returncode == 4
+    assert f"the runner is {system}, and cudal1-ci needs Linux" in done.stderr
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
     ("found", "taken"),
     [
         (["3.13", "3.11"], "3.11"),
@@ -351,6 +395,72 @@ def test_an_environment_that_is_there_is_found_and_those_of_long_ago_are_removed
     done = run(script, str(cache), PYTHON=sys.executable)
     assert done.stdout == f"{where}/bin/python\n"
     assert {path.name for path in cache.iterdir()} == {Path(where).name, "used", "lock"}
+
+
+PUBLISHING = (ROOT / ".ci" / "publish.txt").read_text("utf-8")
+ONLY = """
+import importlib.util, sys
+allowed = set({allowed!r}) | set(sys.stdlib_module_names) | {{"cudal1_ci"}}
+
+class Others:
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname.partition(".")[0] not in allowed:
+            raise ModuleNotFoundError(f"{{fullname}} is not in .ci/publish.txt", name=fullname)
+
+sys.meta_path.insert(0, Others())
+sys.path.insert(0, {root!r})
+"""
+MODULES = {"PyGithub": "github", "PyJWT": "jwt", "PyNaCl": "nacl", "Jinja2": "jinja2"}
+
+
+def test_what_a_job_needs_to_post_is_pinned_by_hashes_to_what_was_tested():
+    entries = PUBLISHING.partition("\n")[2].replace(" \\\n", " ").splitlines()
+    found = {}
+    for entry in entries:
+        pinned, *hashes = entry.split()
+        name, version = pinned.split("==")
+        found[canonical(name)] = version
+        assert hashes, pinned
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+    assert found.items() <= pins().items()
+    assert {"click", "jinja2", "msgspec", "pygithub", "unidiff"} <= set(found)
+    assert len(found) == 15
+    assert not {"numpy", "cryptography", "libcst"} & set(found)
+
+
+def test_publishing_imports_nothing_but_what_is_pinned_for_it(tmp_path):
+    names = re.findall(r"^([\w-]+)==", PUBLISHING, re.MULTILINE)
+    allowed = [MODULES.get(name, name.replace("-", "_").lower()) for name in names]
+    job = Job(tmp_path)
+    report = msgspec.structs.replace(job.reports["compare"], head_sha=job.head)
+    (tmp_path / "report.json").write_text(render(report, "json"))
+    code = ONLY.format(allowed=[*allowed, "_cffi_backend"], root=str(ROOT))
+    environment = job.environment() | {"GITHUB_API_URL": "https://api", "GITHUB_RUN_ID": "1"}
+    environment |= {"GITHUB_SERVER_URL": "https://h", "GITHUB_WORKFLOW": "w"}
+    environment |= {"GITHUB_RUN_ATTEMPT": "1", "GITHUB_SHA": job.head}
+
+    def said(program: str, *words: str) -> str:
+        command = [sys.executable, "-I", "-c", code + program, *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    verb = "from cudal1_ci.cli import main; main(prog_name='cudal1-ci')"
+    said_of = said(verb, "publish", "--dry-run", str(tmp_path / "report.json"))
+    assert "check-runs" in said_of
+    doors = "from cudal1_ci.github.action import __main__, commands, publish\n"
+    said(doors + "import cudal1_ci.github.client, cudal1_ci.cli.publish_sweep")
+
+
+@pytest.mark.slow
+def test_an_environment_for_publishing_is_made_by_hashes_and_is_small(tmp_path):
+    done = run(str(ROOT / ".ci" / "environment"), str(tmp_path), "publish", PYTHON=sys.executable)
+    assert done.returncode == 0, done.stderr
+    python = done.stdout.strip()
+    assert run(python, "-I", "-c", "import click, github, jinja2, msgspec, unidiff").returncode == 0
+    folder = Path(python).parents[1]
+    size = sum(file.stat().st_size for file in folder.rglob("*") if not file.is_symlink())
+    assert size < 40_000_000
 
 
 def test_an_extra_that_is_not_there_is_an_error():

@@ -18,6 +18,7 @@ from cudal1_ci import __version__
 from cudal1_ci.cli import main
 from cudal1_ci.cli.init import CONFIG
 from cudal1_ci.config.schema import config_schema, schema_text
+from tests.unit.github_action.jobs import commit, git
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "cudal1_ci/schema/config.schema.json"
@@ -32,6 +33,11 @@ def copy(tmp_path):
     (tmp_path / "CHANGELOG.md").write_text(
         f"# Log\n\n## [{__version__}] - 2026-11-27\n\n- First.\n\n## [0.0.1]\n\n- Old.\n"
     )
+    shutil.copytree(ROOT / ".github" / "workflows", tmp_path / ".github" / "workflows")
+    git(tmp_path, "init", "-q")
+    commit(tmp_path, {})
+    assert release(tmp_path, "pin").returncode == 0
+    commit(tmp_path, {}, "pin")
     return tmp_path
 
 
@@ -46,6 +52,21 @@ def test_a_release_has_its_part_of_the_change_log_and_the_address_of_its_reposit
     urls = tomllib.loads((copy / "pyproject.toml").read_text())["project"]["urls"]
     assert urls["Homepage"] == "https://github.com/someone/cudal1-ci"
     assert all(url.startswith("https://github.com/someone/cudal1-ci") for url in urls.values())
+
+
+def test_a_release_names_its_own_actions_by_a_commit_that_has_them(copy):
+    texts = [path.read_text() for path in (copy / ".github" / "workflows").iterdir()]
+    before = git(copy, "rev-parse", "HEAD~1")
+    assert f"someone/cudal1-ci/actions/publish@{before} # v{__version__}" in "".join(texts)
+    assert f"uses: someone/cudal1-ci@{before} # v" in "".join(texts)
+    assert "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2" in "".join(texts)
+    commit(copy, {"action.yml": "other\n"}, "late")
+    done = release(copy, f"v{__version__}")
+    assert done.returncode == 1
+    assert "action.yml has changed since the commit" in done.stderr
+    assert release(copy, "pin").returncode == 0
+    commit(copy, {"x.md": "", ".github/workflows/review.yml": "uses: OWNER/cudal1-ci@0"}, "bad")
+    assert "name no one commit" in release(copy, f"v{__version__}").stderr
 
 
 def test_a_tag_that_is_not_the_version_or_not_in_the_change_log_is_refused(copy):

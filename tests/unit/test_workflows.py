@@ -33,23 +33,27 @@ from cudal1_ci.github.action.inputs import (
     TrendInputs,
 )
 from cudal1_ci.github.command_effects import ON_REQUEST
+from tests.unit.github_action.jobs import commit, git
 
 ROOT = Path(__file__).parents[2]
 OURS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-EXAMPLES = sorted((ROOT / "examples" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / "templates" / "workflows").glob("*.yml"))
+REUSED = [path for path in OURS if "workflow_call" in yaml.safe_load(path.read_text("utf-8"))[True]]
+"""Those that a repository calls with a template's dozen lines."""
 ACTION, PUBLISH = ROOT / "action.yml", ROOT / "actions/publish/action.yml"
 COMMANDS, TREND = ROOT / "actions/commands/action.yml", ROOT / "actions/trend/action.yml"
 SWEEP = ROOT / "actions/sweep/action.yml"
-WORKFLOWS, ACTIONS = [*OURS, *EXAMPLES], [ACTION, PUBLISH, COMMANDS, TREND, SWEEP]
-SWEEPING = "cudal1-ci-sweep.yml"
+WORKFLOWS, ACTIONS = OURS, [ACTION, PUBLISH, COMMANDS, TREND, SWEEP]
+SWEEPING = "sweep.yml"
 """The one workflow that lasts for hours."""
-ANSWERING = "cudal1-ci-commands.yml"
+ANSWERING = "commands.yml"
 """The one workflow that comments start, and that may do more than post."""
-REMEMBERING = "cudal1-ci-trend.yml"
+REMEMBERING = "trend.yml"
 """The one workflow that pushes to a branch."""
 
-SCANNING = "cudal1-ci-code-scanning.yml"
+SCANNING = "code-scanning.yml"
+FORKS = "forks.yml"
+REVIEWING = "review.yml"
 """The one workflow that writes alerts of code scanning."""
 RELEASING = "release.yml"
 """The one workflow that publishes the package, from a tag."""
@@ -122,17 +126,19 @@ def actionlint(folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_workflows_and_actions_have_the_shape_that_github_wants():
-    for done in (schema("workflows", *WORKFLOWS), schema("actions", *ACTIONS)):
+    for done in (schema("workflows", *WORKFLOWS, *TEMPLATES), schema("actions", *ACTIONS)):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_an_attacker_would_find_nothing_in_workflows_and_actions():
     done = zizmor(*WORKFLOWS, *ACTIONS)
     assert done.returncode == 0, done.stdout + done.stderr
+    done = lint("zizmor", "--offline", "--no-config", "--quiet", *TEMPLATES)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_jobs_contexts_and_labels_of_workflows_are_there(tmp_path):
-    done = actionlint(tmp_path, *WORKFLOWS)
+    done = actionlint(tmp_path, *WORKFLOWS, *TEMPLATES)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -219,21 +225,29 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
             assert re.match(uses, step["uses"])
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=name_of)
+@pytest.mark.parametrize("path", [*WORKFLOWS, *TEMPLATES], ids=name_of)
 def test_only_two_workflows_that_check_out_nothing_run_with_the_rights_of_the_base(path):
     triggers = set(document(path)[True])  # YAML's `on`
     privileged = triggers & {"pull_request_target", "workflow_run", "issue_comment"}
-    expected = {ALSO["forks"][0]: {"workflow_run"}, ANSWERING: {"issue_comment"}}
+    expected = {ALSO["forks"][0]: {"workflow_run"}, ALSO["commands"][0]: {"issue_comment"}}
     assert privileged == expected.get(path.name, set())
     if privileged:
-        assert not [s for s in steps_of(path) if "checkout" in s.get("uses", "") or "run" in s]
+        ((_, job),) = document(path)["jobs"].items()
+        called = ROOT / job["uses"].partition("cudal1-ci/")[2].partition("@")[0]
+        assert called.name in (FORKS, ANSWERING)
+        assert not [s for s in steps_of(called) if "checkout" in s.get("uses", "") or "run" in s]
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
+@pytest.mark.parametrize("path", REUSED, ids=name_of)
 def test_jobs_on_a_runner_of_ones_own_wait_for_one_another_and_none_is_dropped(path):
     for job in document(path)["jobs"].values():
-        if "self-hosted" in job["runs-on"]:
-            assert job["concurrency"] == {"group": "cudal1-ci-on-${{ matrix.gpu }}", "queue": "max"}
+        if job["runs-on"] != "ubuntu-latest":
+            name = "matrix.machine" if path.name == REVIEWING else "matrix"
+            assert job["runs-on"] == f"${{{{ {name}.runs-on }}}}"
+            assert job["concurrency"] == {
+                "group": f"cudal1-ci-on-${{{{ {name}.name }}}}",
+                "queue": "max",
+            }
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=name_of)
@@ -248,7 +262,7 @@ def test_no_checkout_leaves_a_token_behind(path):
     checkouts = [s for s in steps_of(path) if s.get("uses", "").startswith("actions/checkout@")]
     if path.name == REMEMBERING:
         assert [step["with"].get("path") for step in checkouts] == [None, "source"]
-    assert checkouts or path.name in (ALSO["forks"][0], ANSWERING)
+    assert checkouts or path.name in (FORKS, ANSWERING)
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
@@ -306,10 +320,10 @@ def test_the_sweep_declares_the_outputs_that_are_written():
 
 
 def test_a_sweep_has_time_for_its_budget_and_starts_off_the_hour():
-    read = document(ROOT / "examples" / "workflows" / SWEEPING)
-    (schedule,) = read[True]["schedule"]
+    (schedule,) = document(TEMPLATES[0].with_name("cudal1-ci-sweep.yml"))[True]["schedule"]
     assert int(schedule["cron"].split()[0]) not in (0, 15, 30, 45)
-    budget = read["jobs"]["sweep"]["steps"][-1]["with"]["budget"]
+    read = document(ROOT / ".github" / "workflows" / SWEEPING)
+    budget = read[True]["workflow_call"]["inputs"]["budget"]["default"]
     assert parse_duration(budget) / 60 + 20 <= read["jobs"]["sweep"]["timeout-minutes"]
 
 
@@ -372,6 +386,25 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
         assert named <= there, named - there
 
 
+def test_every_case_of_a_repository_names_a_test_that_is_there_or_a_limit():
+    text = (ROOT / "docs" / "lab" / "adoption.md").read_text("utf-8")
+    files = re.findall(r"^\| \w+ \| \[`(tests/[\w/.]+)`\]", text, re.MULTILINE)
+    there = {
+        name
+        for file in files
+        for name in re.findall(r"^def (test_\w+)", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    }
+    section = text.partition("## Cases\n")[2].partition("## Limits")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 40
+    assert len(set(re.findall(r"[\w.-]+/[\w.-]+#\d+", section))) > 40
+    for before, row in zip(["", *rows], rows, strict=False):
+        *_, here, proof, _ = row.split("|")
+        named = set(re.findall(r"`(test_\w+)`", proof))
+        assert named <= there, named - there
+        assert named or "limit" in here or (proof.strip() == "the same" and "test_" in before), row
+
+
 def test_the_phrase_of_the_documentation_is_the_one_that_is_asked_for():
     assert f"    {PHRASE}\n" in (ROOT / "docs" / "security.md").read_text("utf-8")
 
@@ -383,11 +416,41 @@ def init(folder: Path, *words: str):
     return CliRunner().invoke(main, ["init", str(folder), "--workflows", *words])
 
 
-def test_examples_are_the_templates():
-    assert [path.name for path in EXAMPLES] == [path.name for path in TEMPLATES]
+LABEL_SELF = ["self-hosted", "h100"]
+
+
+def called_by(path: Path) -> tuple[dict[str, Any], Path]:
+    """The one job of a template, and the workflow that it calls."""
+    ((_, job),) = document(path)["jobs"].items()
+    return job, ROOT / job["uses"].partition("cudal1-ci/")[2].partition("@")[0]
+
+
+def test_there_is_a_template_for_each_workflow_that_can_be_called_and_it_is_short():
     assert {path.name for path in TEMPLATES} == {ALWAYS, *ALL_OTHERS}
-    for example, template in zip(EXAMPLES, TEMPLATES, strict=True):
-        assert example.read_bytes() == template.read_bytes()
+    assert {called_by(path)[1] for path in TEMPLATES} == set(REUSED)
+    assert len(TEMPLATES[-1].with_name(ALWAYS).read_text().splitlines()) == 10
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=name_of)
+def test_a_template_gives_what_the_workflow_takes_and_the_rights_that_its_jobs_need(path):
+    job, called = called_by(path)
+    read = document(called)
+    taken = read[True]["workflow_call"]["inputs"]
+    assert set(job.get("with", ())) <= set(taken)
+    assert {name for name, one in taken.items() if one.get("required")} <= set(job.get("with", ()))
+    needed: dict[str, str] = {}
+    for inner in read["jobs"].values():
+        for scope, right in inner["permissions"].items():
+            needed[scope] = right if needed.get(scope) != "write" else "write"
+    assert job["permissions"] == needed
+    assert document(path)["permissions"] == {}
+
+
+@pytest.mark.parametrize("path", REUSED, ids=name_of)
+def test_every_input_of_a_workflow_is_used(path):
+    text = path.read_text("utf-8")
+    declared = document(path)[True]["workflow_call"]["inputs"]
+    assert set(re.findall(r"inputs\.([\w-]+)", text)) == set(declared)
 
 
 def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp_path):
@@ -401,43 +464,197 @@ def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp
     text = "".join(path.read_text("utf-8") for path in folder.iterdir())
     assert "OWNER" not in text
     assert 40 * "0" not in text
-    assert f"me/cudal1-ci@{commit} # v" in text
-    assert f"me/cudal1-ci/actions/publish@{commit} # v" in text
-    assert f"me/cudal1-ci/actions/commands@{commit} # v" in text
-    assert f"me/cudal1-ci/actions/sweep@{commit} # v" in text
-    measure = document(folder / ALWAYS)["jobs"]["measure"]
-    assert measure["strategy"]["matrix"] == {"gpu": ["h100", "rtx-4090"]}
-    assert "Forks" in done.output
-    assert zizmor(*folder.iterdir()).returncode == 0
-
-
-@pytest.mark.parametrize("also", [[], ["commands"], ["commands", "forks"]])
-def test_comments_name_the_commands_where_something_answers_them(tmp_path, also):
-    words = [f"--also={one}" for one in also]
-    assert init(tmp_path, "--action", "me/cudal1-ci@" + 40 * "a", *words).exit_code == 0
-    publishing = [
-        step["with"].get("commands")
-        for path in (tmp_path / ".github" / "workflows").iterdir()
-        for step in steps_of(path)
-        if "/publish@" in step.get("uses", "")
+    for name in ("review", "commands", "forks", "sweep", "trend", "on-request", "code-scanning"):
+        assert f"uses: me/cudal1-ci/.github/workflows/{name}.yml@{commit} # v" in text
+    job, _ = called_by(folder / ALWAYS)
+    assert json.loads(job["with"]["machines"]) == [
+        {"name": "h100", "runs-on": LABEL_SELF},
+        {"name": "rtx-4090", "runs-on": ["self-hosted", "rtx-4090"]},
     ]
-    assert publishing == ["true" if also else None] * (1 + len(also))
+    assert "merge_group" in document(folder / ALWAYS)[True]
+    assert "Forks" in done.output
+    assert lint("zizmor", "--offline", "--no-config", "--quiet", *folder.iterdir()).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "machines"),
+    [
+        (["--gpu", "h100"], [{"name": "h100", "runs-on": LABEL_SELF}]),
+        (["--runs-on", "arc-h100"], [{"name": "arc-h100", "runs-on": "arc-h100"}]),
+        (["--runs-on", "ubuntu-latest"], [{"name": "ubuntu-latest", "runs-on": "ubuntu-latest"}]),
+        (
+            ["--runs-on", "self-hosted,linux,h100"],
+            [{"name": "h100", "runs-on": ["self-hosted", "linux", "h100"]}],
+        ),
+        (["--runs-on", "group=big gpus"], [{"name": "big-gpus", "runs-on": {"group": "big gpus"}}]),
+        (
+            ["--runs-on", "group=g,h100"],
+            [{"name": "g", "runs-on": {"group": "g", "labels": ["h100"]}}],
+        ),
+    ],
+)
+def test_runner_labels_are_written_as_they_are_given(tmp_path, words, machines):
+    done = init(tmp_path, *words, "--action", "me/cudal1-ci@v0")
+    assert done.exit_code == 0, done.output
+    path = tmp_path / ".github" / "workflows" / ALWAYS
+    assert json.loads(called_by(path)[0]["with"]["machines"]) == machines
+    assert actionlint(tmp_path, path).returncode == 0
+
+
+def test_comments_name_the_commands_where_something_answers_them(tmp_path):
+    for also, folder in (([], "a"), (["--also=commands"], "b")):
+        (tmp_path / folder).mkdir()
+        assert init(tmp_path / folder, "--action", "me/cudal1-ci@v0", *also).exit_code == 0
+        job, _ = called_by(tmp_path / folder / ".github" / "workflows" / ALWAYS)
+        assert job["with"].get("commands") == ("true" if also else None)
+
+
+OLD = """\
+name: cudal1-ci
+on:
+  pull_request:
+jobs:
+  measure:
+    runs-on: [self-hosted, "${{ matrix.gpu }}"]
+    strategy:
+      matrix:
+        gpu: [h100, l40] # labels of your runners, one for each kind of GPU
+    steps:
+      - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
+        with:
+          fetch-depth: 0
+      - run: pip install -e .
+      - uses: me/cudal1-ci@1111111111111111111111111111111111111111 # v0.0.9
+        with:
+          python: .venv/bin/python
+          budget: 20m # enough
+          path: packages/a
+          artifact-name: cudal1-ci-${{ matrix.gpu }}
+"""
+
+
+def test_init_renews_what_an_older_version_wrote_and_names_what_it_has_no_place_for(tmp_path):
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    (folder / ALWAYS).write_text(OLD)
+    (folder / "cudal1-ci-merge-queue.yml").write_text(OLD)
+    (folder / "mine.yml").write_text("mine\n")
+    done = init(tmp_path, "--upgrade", "--dry-run", "--action", "me/cudal1-ci@v0")
+    assert done.exit_code == 0, done.output
+    assert (folder / ALWAYS).read_text() == OLD
+    done = init(tmp_path, "--upgrade", "--action", "me/cudal1-ci@v0")
+    assert done.exit_code == 0, done.output
+    assert "not carried over; the input `setup` takes it: run: pip install -e ." in done.output
+    assert {path.name for path in folder.iterdir()} == {ALWAYS, "mine.yml"}
+    read = document(folder / ALWAYS)
+    assert "merge_group" in read[True]
+    given = called_by(folder / ALWAYS)[0]["with"]
+    assert [one["name"] for one in json.loads(given.pop("machines"))] == ["h100", "l40"]
+    projects = {"projects": '["packages/a"]'}
+    assert given == {"python": ".venv/bin/python", "budget": "20m", **projects}
+    assert actionlint(tmp_path, folder / ALWAYS).returncode == 0
+
+
+def test_init_renews_the_version_alone_of_what_calls_a_reusable_workflow(tmp_path):
+    assert init(tmp_path, "--action", "me/cudal1-ci@v0", "--also=trend").exit_code == 0
+    file = tmp_path / ".github" / "workflows" / ALWAYS
+    mine = file.read_text().replace(
+        "    with: {", '    with: {fail-on: regression, setup: "make", '
+    )
+    file.write_text(mine)
+    assert init(tmp_path, "--upgrade", "--action", "me/cudal1-ci@v1").exit_code == 0
+    assert file.read_text() == mine.replace("@v0", "@v1")
+    again = init(tmp_path, "--upgrade", "--action", "me/cudal1-ci@v1")
+    assert again.output == ""
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
+    assert "no workflow of cudal1-ci" in init(nothing, "--upgrade", "--action", "a/b@v1").output
+
+
+# --- the pull request that brings it -----------------------------------------------------------
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone of a project with a module, whose default branch is `trunk`."""
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    server, clone = tmp_path / "server", tmp_path / "clone"
+    git(tmp_path, "init", "-q", "-b", "trunk", "--bare", str(server))
+    git(tmp_path, "clone", "-q", str(server), str(clone))
+    model = (
+        "from torch import nn\nclass M(nn.Module):\n    def forward(self, x):\n        return x\n"
+    )
+    commit(clone, {"model.py": model})
+    git(clone, "push", "-q", "origin", "HEAD:trunk")
+    git(clone, "remote", "set-head", "origin", "trunk")
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "t")
+    git(clone, "config", "user.name", "t")
+    git(clone, "config", "user.email", "t@t")
+    return clone
+
+
+def test_init_pushes_a_branch_with_what_would_be_measured_and_leaves_the_clone_alone(clone):
+    done = init(clone, "--pull-request", "--action", "me/cudal1-ci@v0", "--runs-on", "arc")
+    assert done.exit_code == 0, done.output
+    assert git(clone, "status", "--porcelain") == ""
+    git(clone, "fetch", "-q")
+    listed = git(clone, "diff", "--name-only", "HEAD", "origin/cudal1-ci/init").splitlines()
+    assert listed == [".github/cudal1-ci.toml", f".github/workflows/{ALWAYS}"]
+    text = git(clone, "show", f"origin/cudal1-ci/init:.github/workflows/{ALWAYS}")
+    assert 'push: {branches: ["trunk"]}' in text
+    assert "model.py" in done.output, "what would be measured is in the description"
+    again = init(clone, "--pull-request", "--action", "me/cudal1-ci@v1")
+    assert again.exit_code == 4
+    assert "cannot be pushed" in again.output
+
+
+def test_init_opens_the_pull_request_where_it_has_a_token(clone, monkeypatch):
+    asked = []
+
+    def opens(token, api, repository, payload, tell):
+        asked.append((token, repository, payload["head"], payload["base"]))
+        return "https://github.com/o/r/pull/1"
+
+    monkeypatch.setattr("cudal1_ci.github.client.open_branch", opens)
+    monkeypatch.setattr("cudal1_ci.cli.adopting.push", lambda top, commit: None)
+    git(clone, "remote", "set-url", "origin", "https://github.com/o/r.git")
+    monkeypatch.setenv("GITHUB_TOKEN", "t")
+    done = init(clone, "--pull-request", "--action", "me/cudal1-ci@v0")
+    assert done.output == "opened https://github.com/o/r/pull/1\n"
+    assert asked == [("t", "o/r", "cudal1-ci/init", "trunk")]
+
+
+def test_init_prints_the_pull_request_in_a_dry_run(clone, tmp_path):
+    done = init(clone, "--pull-request", "--dry-run", "--action", "me/cudal1-ci@v0")
+    assert done.exit_code == 0, done.output
+    assert "--- .github/workflows/cudal1-ci.yml\n" in done.output
+    assert "model.py" in done.output
+    assert git(clone, "ls-remote", "origin", "cudal1-ci/init") == ""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    assert "needs a clone" in init(alone, "--pull-request", "--action", "me/cudal1-ci@v0").output
 
 
 def test_the_workflow_that_measures_on_request_takes_what_the_command_gives(tmp_path):
-    path = ROOT / "examples" / "workflows" / ON_REQUEST
-    declared = document(path)[True]["workflow_dispatch"]["inputs"]
+    template = TEMPLATES[0].with_name(ON_REQUEST)
+    declared = document(template)[True]["workflow_dispatch"]["inputs"]
     assert set(declared) == {"pull-request", "sha", "base", "include", "optimize"}
-    uses = {step["uses"].partition("@")[0]: step["with"] for step in steps_of(path)}
+    job, path = called_by(template)
+    assert all(job["with"][name] == f"${{{{ inputs.{name} }}}}" for name in declared)
+    uses = {
+        step["uses"].partition("@")[0]: step["with"] for step in steps_of(path) if "with" in step
+    }
     assert uses["actions/checkout"]["ref"] == "${{ inputs.sha }}"
     assert uses["OWNER/cudal1-ci"]["base"] == "${{ inputs.base }}", "settings are those of the base"
 
 
 def test_a_label_that_means_nothing_here_ends_no_measurement():
-    read = document(ROOT / "examples" / "workflows" / ALWAYS)
-    assert "labeled" in read[True]["pull_request"]["types"]
+    called = document(TEMPLATES[0].with_name(ALWAYS))[True]
+    assert {"labeled", "edited"} <= set(called["pull_request"]["types"])
+    read = document(ROOT / ".github" / "workflows" / REVIEWING)
     group = " ".join(read["concurrency"]["group"].split())
-    assert "!startsWith(github.event.label.name, 'cudal1:') && github.run_id || 'measured'" in group
+    assert "== 'labeled' && !startsWith(github.event.label.name, 'cudal1:') ||" in group
     assert "!contains(github.event.pull_request.labels.*.name, 'cudal1:skip')" in " ".join(
         read["jobs"]["measure"]["if"].split()
     )
@@ -460,7 +677,11 @@ def test_init_adds_workflows_to_a_repository_that_is_configured_and_overwrites_n
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--action", "me/cudal1-ci@v1"], "all 40 digits"),
+        (["--action", "me/cudal1-ci@main"], "all 40 digits of the commit, or a tag"),
+        (["--action", "me/cudal1-ci@v0", "--gpu", "ubuntu-latest"], "--runs-on ubuntu-latest"),
+        (["--action", "me/cudal1-ci@v0", "--runs-on", "windows-2025"], "needs Linux"),
+        (["--action", "me/cudal1-ci@v0", "--runs-on", "a'b"], "expected a label"),
+        (["--action", "me/cudal1-ci@v0", "--gpu", "a", "--runs-on", "a"], "one name"),
         (["--action", "me/cudal1-ci@" + 40 * "a", "--gpu", "a]\n  x"], "expected the label"),
     ],
 )
@@ -477,7 +698,10 @@ def test_init_knows_the_action_of_the_clone_that_it_runs_from(tmp_path, monkeypa
     monkeypatch.setattr(workflows, "repository_top", lambda root: root.parent)
     monkeypatch.setattr(workflows, "head_sha", lambda root: 40 * "b")
     assert init(tmp_path).exit_code == 0
-    assert "me/fork@" + 40 * "b" in (tmp_path / ".github" / "workflows" / ALWAYS).read_text()
+    assert (
+        "me/fork/.github/workflows/review.yml@" + 40 * "b"
+        in (tmp_path / ".github" / "workflows" / ALWAYS).read_text()
+    )
 
 
 def test_init_asks_where_the_action_is_when_it_runs_from_no_clone(tmp_path, monkeypatch):
@@ -512,8 +736,7 @@ def test_init_knows_the_action_of_the_repository_that_it_was_installed_from(
     done = init(tmp_path)
     assert done.exit_code == 0, done.output
     text = (tmp_path / ".github" / "workflows" / ALWAYS).read_text()
-    assert f"uses: me/cudal1-ci@{40 * 'c'} # v" in text
-    assert f"uses: me/cudal1-ci/actions/publish@{40 * 'c'} # v" in text
+    assert f"uses: me/cudal1-ci/.github/workflows/review.yml@{40 * 'c'} # v" in text
 
 
 def test_init_knows_the_action_of_the_clone_that_it_was_installed_from(tmp_path, monkeypatch):
@@ -530,7 +753,7 @@ def test_init_knows_the_action_of_the_clone_that_it_was_installed_from(tmp_path,
     installed(monkeypatch, json.dumps({"url": clone.as_uri(), "dir_info": {}}))
     assert init(project).exit_code == 0
     text = (project / ".github" / "workflows" / ALWAYS).read_text()
-    assert f"uses: me/cudal1-ci@{told.stdout.strip()} # v" in text
+    assert f"uses: me/cudal1-ci/.github/workflows/review.yml@{told.stdout.strip()} # v" in text
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ class Script:
     path: str
     """POSIX path relative to the root of the tree."""
     cells: tuple[Cell, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Of the command line, for a file that is run as a whole."""
     imports: frozenset[str] = frozenset()
     """Modules that it imports, dotted as they are written."""
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.github.action.commands import commands
-from cudal1_ci.github.action.measure import measure
-from cudal1_ci.github.action.publish import publish
-from cudal1_ci.github.action.sweep import sweep
-from cudal1_ci.github.action.trend import trend
+from cudal1_ci.git import SETTINGS_VARIABLE
+from cudal1_ci.github.action.git_settings import git_settings
 from cudal1_ci.render.workflow_log import workflow_command
 
-DOORS = {
-    "commands": commands,
-    "trend": trend,
-    "measure": measure,
-    "publish": publish,
-    "sweep": sweep,
-}
+DOORS = ("commands", "measure", "publish", "sweep", "trend")
+"""Modules of this package, each with a function of its name. Only the one that is entered is
+imported: the environment of a job that publishes holds nothing else."""
 
 
 def main(arguments: list[str]) -> int:
@@ -27,8 +21,11 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in DOORS:
         sys.stderr.write(f"usage: python -m cudal1_ci.github.action {'|'.join(DOORS)}\n")
         return 2
+    os.environ[SETTINGS_VARIABLE] = git_settings(os.environ)
     try:
-        return DOORS[arguments[0]](os.environ)
+        (door,) = arguments
+        module = importlib.import_module(f"cudal1_ci.github.action.{door}")
+        return int(getattr(module, door)(os.environ))
     except CudaL1Error as error:
         sys.stdout.write(workflow_command("error", str(error)) + "\n")
         return error.exit_code

@@ -82,6 +82,17 @@ def configuration_changed(root: Path, merge_base: str) -> bool:
     )
 
 
+def configuration_is_new(root: Path, merge_base: str) -> bool:
+    """Return whether the tree below `root` has settings and the merge base has none."""
+    top = repository_top(root)
+    below = root.resolve().relative_to(top.resolve())
+    before = [
+        _settings(name, _text_at(top, merge_base, (below / name).as_posix()))
+        for name in (CONFIGURATION, "pyproject.toml")
+    ]
+    return before == [None, None] and configuration_changed(root, merge_base)
+
+
 def _text_at(top: Path, commit: str, path: str) -> str | None:
     try:
         return committed_text(top, commit, path)

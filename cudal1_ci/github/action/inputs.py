@@ -5,16 +5,18 @@ Defaults are those of action.yml, which always sets every variable; an empty one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Literal, TypeVar
 
 import msgspec
 
-from cudal1_ci.config.values import parse_duration
 from cudal1_ci.errors import ConfigError
 
 FailOn = Literal["never", "regression", "contract", "inconclusive"]
 Comment = Literal["auto", "always", "never"]
+WINDOWS_DRIVE = re.compile(r"[A-Za-z]:(?=[\\/]|$)")
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -32,6 +34,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     fail_on: FailOn = "never"
     python: str = "python"
+    traces: str | None = None
     executor: str | None = None
     container_image: str | None = None
     require_sandbox: bool = False
@@ -92,6 +95,7 @@ def measure_inputs(environment: Mapping[str, str]) -> Inputs:
     inputs = _convert({**given, "include": [line for line in include.split() if line]}, Inputs)
     for name in ("budget", "optimize_budget"):
         seconds_of(name, getattr(inputs, name))
+    refuse_other_paths(inputs.path)
     return inputs
 
 
@@ -101,7 +105,20 @@ def sweep_inputs(environment: Mapping[str, str]) -> SweepInputs:
     include = given.pop("include", "")
     inputs = _convert({**given, "include": include.split()}, SweepInputs)
     seconds_of("budget", inputs.budget)
+    refuse_other_paths(inputs.path)
     return inputs
+
+
+def refuse_other_paths(path: str) -> None:
+    """Refuse a folder that is not below the workspace. Raises: ConfigError."""
+    if "\\" in path or WINDOWS_DRIVE.match(path):
+        raise ConfigError(
+            f"input `path`: expected a folder with `/` between its parts, got {path!r}; write "
+            f"{WINDOWS_DRIVE.sub('', path).replace(chr(92), '/').strip('/')!r}, relative to the "
+            "workspace"
+        )
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise ConfigError(f"input `path`: expected a folder below the workspace, got {path!r}")
 
 
 def publish_inputs(environment: Mapping[str, str]) -> PublishInputs:
@@ -124,6 +141,8 @@ def trend_inputs(environment: Mapping[str, str]) -> TrendInputs:
 
 def seconds_of(name: str, text: str) -> float:
     """Return a duration with its unit in seconds. Raises: ConfigError, naming the input."""
+    from cudal1_ci.config.values import parse_duration  # imports all rooms
+
     try:
         return parse_duration(text)
     except ValueError as error:

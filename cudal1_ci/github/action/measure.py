@@ -10,6 +10,7 @@ A summary and the outputs are written in every case. The exit code is that of `f
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ import msgspec
 from cudal1_ci.config import load_settings
 from cudal1_ci.errors import CudaL1Error, ReportError
 from cudal1_ci.git import common_ancestor, head_sha, run_git
-from cudal1_ci.github.action.admission import configuration_changed, refusal
+from cudal1_ci.github.action.admission import configuration_changed, configuration_is_new, refusal
 from cudal1_ci.github.action.children import GRACE_S, TIMED_OUT, Runner, run_verb, scrubbed
 from cudal1_ci.github.action.event import Event, read_event
 from cudal1_ci.github.action.inputs import Inputs, SweepInputs, measure_inputs, seconds_of
@@ -36,6 +37,7 @@ from cudal1_ci.records import Report
 from cudal1_ci.render import render
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.reading import read_report
+from cudal1_ci.render.wording import count_text
 
 EVERYTHING = "all"
 """Value of `base`: compare with nothing, and scan the whole tree."""
@@ -43,6 +45,11 @@ EVERYTHING = "all"
 ANSWERS = (0, 1, 3, 6)
 """Exit codes with a report: done, a regression, inconclusive, the budget was spent."""
 
+
+INTRODUCED = (
+    "This change brings the settings of cudal1-ci. They count for what is shown here; what fails a "
+    "job, and the keys of models, follow the base from the merge on."
+)
 
 EXIT_CODES = {6: 0, TIMED_OUT: 4}
 """The step's code, where it is not the verb's: a spent budget is no failure, a hang is."""
@@ -80,6 +87,8 @@ def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
             document, more = joined(measured.reports)
             notices = [*notices, *more, *device_notices(document)]
             outcome = written(document, place.reports)
+        elif measured.code == 0:
+            outcome = Outcome(verdict="skipped")
         if measured.code not in ANSWERS:
             outcome = msgspec.structs.replace(outcome, verdict="error")
         return EXIT_CODES.get(measured.code, measured.code)
@@ -116,17 +125,23 @@ def measured_on(
         )
     code, reports = 0, []
     compared = base if inputs.compare else None
+    introduces = base is not None and configuration_is_new(place.tree, base)
+    if introduces:
+        notices.append(INTRODUCED)
     known = scrubbed(environment, place.state)
     if compared is not None:
         file = place.reports / "compare.json"
-        words = compare_words(inputs, compared, file)
+        words = compare_words(inputs, compared, file, traces_of(environment, inputs))
+        words += ["--config-from", "head", "--fail-on", "never"] if introduces else []
         code = run(
             words, cwd=place.tree, environment=known, limit_s=limit_s("budget", inputs.budget)
         )
         reports += found_in(file, code)
         notices += ended_badly("compare", code)
+    if inputs.traces and not inputs.compare and not inputs.optimize:
+        return recorded(inputs, place, environment, known, run)
     if inputs.optimize and code in ANSWERS:
-        if base is not None and configuration_changed(place.tree, base):
+        if base is not None and not introduces and configuration_changed(place.tree, base):
             notices.append(
                 "No faster code was looked for: this change edits the configuration of cudal1-ci, "
                 "and settings hold from the merge on."
@@ -137,13 +152,43 @@ def measured_on(
             scan_words(inputs, compared, file),
             limit_s("optimize_budget", inputs.optimize_budget),
         )
-        keyed = with_model_keys(place, environment, run, limit)
+        keyed = known if introduces else with_model_keys(place, environment, run, limit)
         scanned = run(words, cwd=place.tree, environment=keyed, limit_s=limit)
         reports += found_in(file, scanned)
         notices += ended_badly("scan", scanned)
         # The step's result is whether the change is slower. Proposals are extra.
         code = scanned if compared is None and scanned not in ANSWERS else code
     return Measured(code, reports, notices)
+
+
+def traces_of(environment: Mapping[str, str], inputs: Inputs) -> Path | None:
+    """Return the folder of traces of an earlier commit, relative to the job's temporary files."""
+    if not inputs.traces:
+        return None
+    folder = Path(environment.get("RUNNER_TEMP") or ".") / inputs.traces
+    return folder if any(folder.glob("trace-*.jsonl")) else None
+
+
+def recorded(
+    inputs: Inputs,
+    place: Place,
+    environment: Mapping[str, str],
+    known: Mapping[str, str],
+    run: Runner,
+) -> Measured:
+    """Record the traces of this commit, for later pull requests, and measure nothing."""
+    limit = seconds_of("budget", inputs.budget)
+    words = ["trace", ".", "--python", inputs.python, "--timeout", f"{limit:g}"]
+    code = run(words, cwd=place.tree, environment=known, limit_s=limit + GRACE_S)
+    found = sorted((Path(known["CUDAL1_CI_STATE_DIR"]) / "traces").glob("trace-*.jsonl"))
+    folder = Path(environment.get("RUNNER_TEMP") or ".") / str(inputs.traces)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for file in found:
+        shutil.copy(file, folder)
+    said = f"Recorded for later pull requests: {count_text(len(found), 'file')} of traces."
+    # A project without a `trace` command has nothing to record.
+    return Measured(0 if found or code == 2 else code, [], [said])
 
 
 def merge_base_of(tree: Path, asked: str | None, event: Event) -> str | None:
@@ -165,11 +210,14 @@ def _is_merge_of(tree: Path, head: str | None) -> bool:
     return len(parents) == 2 and parents[1] == head
 
 
-def compare_words(inputs: Inputs, base: str, file: Path) -> list[str]:
-    """Return `cudal1-ci compare` of the checked out tree with its merge base."""
+def compare_words(inputs: Inputs, base: str, file: Path, traces: Path | None = None) -> list[str]:
+    """Return `cudal1-ci compare` of the checked out tree with its merge base. `traces` holds what
+    was recorded on an earlier commit.
+    """
     return [
         *("compare", base, "--json", str(file), "--budget", inputs.budget),
         *("--fail-on", inputs.fail_on),
+        *(("--traces", str(traces)) if traces is not None else ()),
         *shared_words(inputs),
     ]
 

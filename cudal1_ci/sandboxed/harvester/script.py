@@ -131,7 +131,7 @@ def prepare_imports(opened: OpenHarvest, request: RunScript) -> None:
     own_names = frozenset(opened.own) - sys.stdlib_module_names - {"torch"}
     for name in [one for one in sys.modules if one.partition(".")[0] in own_names]:
         del sys.modules[name]  # installed too, and needed by another package
-    sys.argv = [str(Path(opened.root, request.path))]
+    sys.argv = [str(Path(opened.root, request.path)), *request.arguments]
     sys.setrecursionlimit(3000)
 
 

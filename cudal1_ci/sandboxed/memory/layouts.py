@@ -1,5 +1,5 @@
-"""Take tensors that are not plain (sparse, quantized, nested) apart into plain ones, and put them
-together again.
+"""Take tensors that are not plain (sparse, quantized, nested, floats of a byte) apart into plain
+ones, and put them together again.
 
 Shared memory, the drawing of inputs and every comparison know only plain tensors. The parts are
 views: what is written to them is written to the tensor. Only runners import this.
@@ -27,6 +27,10 @@ COMPRESSED: dict[torch.layout, tuple[str, str]] = {
 }
 INTEGERS = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
 """The dtype of a quantized tensor's whole numbers, by its own."""
+BYTE_FLOATS = frozenset(
+    one for name, one in vars(torch).items() if name.startswith("float8") and one.itemsize == 1
+)
+"""Floats that torch neither scales nor compares. They are carried and compared as their bits."""
 MOST_DENSE = 2**28
 """Most elements of the dense form of a sparse output, in which it is compared."""
 
@@ -36,10 +40,10 @@ class Layout:
     """All of a tensor that is not plain except for its parts. It travels in a pickle."""
 
     kind: str
-    """`sparse_coo`, `sparse_csr`, ... or `quantized`."""
+    """`sparse_coo`, `sparse_csr`, ..., `quantized` or `bits`."""
     shape: tuple[int, ...]
     dtype: str = ""
-    """Of a quantized tensor, such as `qint8`."""
+    """Of a quantized tensor or of one of bits, such as `qint8`."""
     is_coalesced: bool = False
     axis: int | None = None
     """The axis of a scale for each channel; None for one scale."""
@@ -54,7 +58,9 @@ def is_ordinary(tensor: torch.Tensor) -> bool:
     """Return whether a tensor needs no taking apart. Of other classes only nested ones do."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return not tensor.is_nested
-    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        return False
+    return tensor.dtype not in BYTE_FLOATS
 
 
 def parts_of(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -71,6 +77,8 @@ def parts_of(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"offsets": offsets(), "values": values} if offsets else {"values": values}
     if tensor.is_quantized:
         return {"values": whole_numbers(tensor)}
+    if tensor.layout is torch.strided:
+        return {"values": tensor.view(torch.uint8)}
     if tensor.layout is torch.sparse_coo:
         return {"indices": tensor._indices(), "values": tensor._values()}
     if tensor.layout in COMPRESSED:
@@ -102,6 +110,8 @@ def layout_of(tensor: torch.Tensor) -> Layout:
             return Layout("jagged", ())
         return Layout("nested", (), sizes=tuple(tuple(one.shape) for one in tensor.unbind()))
     shape = tuple(tensor.shape)
+    if tensor.layout is torch.strided and not tensor.is_quantized:
+        return Layout("bits", shape, str(tensor.dtype).removeprefix("torch."))
     if not tensor.is_quantized:
         is_coalesced = tensor.layout is torch.sparse_coo and tensor.is_coalesced()
         return Layout(str(tensor.layout).removeprefix("torch."), shape, is_coalesced=is_coalesced)
@@ -138,6 +148,8 @@ def put_together(layout: Layout, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     with without_warnings():
         if layout.kind == "quantized":
             return quantized(layout, parts[0])
+        if layout.kind == "bits":
+            return parts[0].view(getattr(torch, layout.dtype))
         if layout.kind == "nested":
             return nested(layout, parts[0])
         if layout.kind == "jagged":
@@ -185,7 +197,8 @@ def nested(layout: Layout, values: torch.Tensor) -> torch.Tensor:
 def comparable(tensor: torch.Tensor) -> tuple[str, list[torch.Tensor]]:
     """Return an output that is not plain as plain tensors, and its kind in words. A sparse one is
     compared in its dense form, as the order of its entries and explicit zeros are free; a
-    quantized one by its whole numbers, scales and zero points; a nested one by its components.
+    quantized one by its whole numbers, scales and zero points; a nested one by its components;
+    floats of a byte by their bits.
 
     Raises:
         TypeError, ValueError: It is of another kind, or too large in its dense form.
@@ -197,6 +210,8 @@ def comparable(tensor: torch.Tensor) -> tuple[str, list[torch.Tensor]]:
         along = "" if axis is None else f" along {axis}"
         kind = f"{str(tensor.dtype).removeprefix('torch.')}{along}"
         return kind, [whole_numbers(tensor), scales, zero_points]
+    if tensor.layout is torch.strided:
+        return str(tensor.dtype).removeprefix("torch."), [tensor.view(torch.uint8)]
     kind = str(tensor.layout).removeprefix("torch.")
     if tensor.numel() > MOST_DENSE:
         raise ValueError(

@@ -14,6 +14,7 @@ import importlib
 import inspect
 import io
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from dataclasses import replace
@@ -40,6 +41,8 @@ Spec = TypeVar("Spec", Call, Instance)
 Place = int | tuple[Layout, tuple[int, ...]]
 """The number of a plain tensor in a pickle; or a layout and the numbers of its parts."""
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
+KNOWN = frozenset([torch.Tensor, list, tuple, dict])
+"""Classes of outputs that are no iterators."""
 MAX_DEPTH = 12
 """Most levels of nesting in outputs. Deeper nesting is a cycle or not an output."""
 
@@ -158,9 +161,38 @@ def pickle_call(made: Any) -> tuple[str, list[torch.Tensor], list[int]]:
             structure.extend(n for n, name in zip(numbers, parts, strict=True) if name != "values")
             return layout_of(value), tuple(numbers)
 
+        def reducer_override(self, value: Any) -> Any:
+            """Take an iterator apart, which a call would use up."""
+            is_one = isinstance(value, Iterator) and not isinstance(value, io.IOBase)
+            return (Repeated, (list(value),)) if is_one else NotImplemented
+
     buffer = io.BytesIO()
     Pickler(buffer).dump(call)
     return base64.b64encode(buffer.getvalue()).decode(), tensors, structure
+
+
+class Repeated(list[Any]):
+    """The items of an iterator among the arguments, for each call again."""
+
+
+class Yielded(list[Any]):
+    """The items of an iterator that a call returned."""
+
+
+def with_iterators(
+    args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Return arguments with new iterators in their places."""
+    return (
+        [iter(one) if type(one) is Repeated else one for one in args],
+        {name: iter(one) if type(one) is Repeated else one for name, one in kwargs.items()},
+    )
+
+
+def drained(output: Any) -> Any:
+    """Return an output, or the items of one that would make them later."""
+    is_iterator = type(output) not in KNOWN and isinstance(output, Iterator)
+    return Yielded(output) if is_iterator else output
 
 
 def call_from(made: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -227,9 +259,15 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
         # A float computed from tensors carries their rounding, so it is compared as a tensor.
         leaves.append(torch.tensor(value))
         yield "f"
+    elif isinstance(value, complex):
+        leaves.append(torch.tensor(value))
+        yield "c"
+    elif type(value).__module__ == "numpy" and (array := of_numpy(value)) is not None:
+        leaves.append(array)
+        yield f"numpy {type(value).__name__}*"
     elif isinstance(value, AnyMapping):
         yield from bracket(f"{type(value).__name__}(", value.items(), leaves, depth)
-    elif isinstance(value, list | tuple | torch.Size):
+    elif isinstance(value, list | tuple | torch.Size | deque):
         yield from bracket(f"{type(value).__name__}(", enumerate(value), leaves, depth)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
@@ -238,6 +276,14 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
         yield from bracket(f"{type(value).__name__}(", vars(value).items(), leaves, depth)
     else:
         yield f"<{type(value).__name__}>"
+
+
+def of_numpy(value: Any) -> torch.Tensor | None:
+    """Return an array or a number of numpy as a tensor; None where torch has no such dtype."""
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def bracket(opening: str, items: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:

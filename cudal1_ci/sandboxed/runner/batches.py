@@ -22,7 +22,7 @@ from .exact_types import is_lazy, need_exact, type_of
 from .module_state import forget_gradients
 from .settings import patched
 from .sharing import state_storages, storage_of
-from .subject import Subject, forget, gradients_of, overlaps, plain, seed_all
+from .subject import Subject, forget, gradients_of, overlaps, plain
 from .value_shapes import fitted, in_rows
 
 GRADIENT = "the gradient"
@@ -129,15 +129,21 @@ class Batches:
         self.timed, self.gathered, self.regions, self.kept = [], None, [[]], []
         return self.subject.let_go(segments)
 
-    def arrange(self, sets: Sequence[int]) -> Done:
-        """Set what `batch` will call, so that its own message stays small."""
-        self.order = list(sets)
-        self.filled = self.filled or self.order
-        return Done()
-
-    def stand_by(self, spin_s: float) -> Done:
-        """Stay awake for the next timed request."""
+    def get_ready(
+        self, settles: bool, sets: Sequence[int] | None, num_calls: int, spin_s: float
+    ) -> Done:
+        """Prepare for the next batch. What it will call is set here, so that its own message stays
+        small."""
         self.spin_s = spin_s
+        if settles:
+            self.settle()
+        if sets is not None:
+            self.order = list(sets)
+            self.filled = self.filled or self.order
+        if num_calls:
+            self.rehearse(num_calls)
+        if self.subject.device.type == "cuda" and (settles or num_calls):
+            self.poison()
         return Done()
 
     def batch(self, seed: int, keeps: bool = False) -> Claim:
@@ -168,7 +174,7 @@ class Batches:
         if self.committed is None or keeps:
             for position, number in enumerate(order):
                 if self.seeded:
-                    seed_all(seed + position)
+                    self.subject.seed_all(seed + position)
                 outputs.append(call(number))
             if self.committed is not None:
                 for position, output in enumerate(outputs):
@@ -176,7 +182,7 @@ class Batches:
             return outputs
         for position, number in enumerate(order):
             if self.seeded:
-                seed_all(seed + position)
+                self.subject.seed_all(seed + position)
             # No name holds it while the next call runs.
             self.commit(position, call(number), outputs if position + 1 == len(order) else None)
         return outputs
@@ -259,7 +265,7 @@ class Batches:
                 f"{tensor.device}, expected {list(shape)} on {device}"
             )
 
-    def rehearse(self, num_calls: int) -> Done:
+    def rehearse(self, num_calls: int) -> None:
         """Make untimed calls on what input sets hold from before, as a batch makes them. They
         bring code and data of the program into the processor's caches, and its allocator into a
         steady state."""
@@ -267,9 +273,6 @@ class Batches:
             self.loop(self.subject.run, self.filled[:num_calls], 0)
         self.forget_gradients()
         self.subject.synchronize()
-        if self.subject.device.type == "cuda":
-            self.poison()
-        return Done()
 
     def exchange(self, seed: int, kind: str) -> Claim:
         """Run a batch of a program that does nothing: with the work around each call where that
@@ -357,11 +360,10 @@ class Batches:
                     found.add(leaf)
         return found
 
-    def settle(self) -> Done:
+    def settle(self) -> None:
         """Drop outputs and gradients and collect garbage, between batches and outside any clock.
         Objects that exist after the first ones are frozen. torch.compile leaves so many that
         each collection would take longer than many a batch."""
-        self.spin_s = 0.0
         self.timed = []
         self.gathered = None
         self.forget_gradients()
@@ -369,9 +371,6 @@ class Batches:
         if self.num_settled < WARM_UPS:
             gc.freeze()
         self.num_settled += 1
-        if self.subject.device.type == "cuda":
-            self.poison()
-        return Done()
 
     def forget_gradients(self) -> None:
         """Drop gradients of inputs and parameters."""
@@ -380,11 +379,11 @@ class Batches:
         forget_gradients(self.subject.module)
 
     def poison(self) -> None:
-        """Leave NaN in the blocks that the allocator will return for the next outputs. Unwritten
-        memory then does not look like an answer."""
+        """Leave NaN in the blocks that the allocator will return for the outputs of the next
+        batch. Unwritten memory then does not look like an answer."""
         blocks = [
             torch.empty(max(1, place.nbytes // 4), device=self.subject.device)
-            for place in self.regions[0]
+            for place in self.regions[0][: len(self.order) * len(self.is_row)]
         ]
         torch._foreach_mul_(blocks, math.nan)
         del blocks

@@ -7,21 +7,30 @@ disadvantage.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` says of a handler takes longer
 import atexit
 import contextlib
+import copyreg
+import decimal
 import functools
 import gc
+import locale
+import logging
+import multiprocessing
 import os
 import resource
 import signal
 import socket
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+numpy: Any = sys.modules.get("numpy")  # torch imports it where it is installed
 
 MAX_CHARS = 200
 """Of a value that is shown."""
@@ -55,10 +64,26 @@ OF_TORCH = {
     "autograd.inference": "is_inference_mode_enabled",
     "autocast.cache": "is_autocast_cache_enabled",
     "warn_always": "is_warn_always_enabled",
+    "cudnn.benchmark_limit": "backends.cudnn.benchmark_limit",
+    "linalg": "_C._get_linalg_preferred_backend",
+    "blas": "_C._get_blas_preferred_backend",
+    "sharing": "multiprocessing.get_sharing_strategy",
     "num_threads": "get_num_threads",
     "num_interop_threads": "get_num_interop_threads",
 }
 """Names of torch's settings, and where torch has them or returns them."""
+HOOKS = {
+    f"{place}.{name.strip('_')}": hooks
+    for place, module in (
+        ("torch.nn", torch.nn.modules.module),
+        ("torch.optim", sys.modules["torch.optim.optimizer"]),
+    )
+    for name, hooks in vars(module).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+}
+"""Hooks of all modules and all optimizers."""
+KERNELS = frozenset(torch.library._impls)
+"""Kernels that torch itself registers from Python when it is imported."""
 SET_ONLY = ("_jit_set_profiling_executor", "_jit_set_profiling_mode")
 """Functions of torch._C that set what nothing else returns."""
 REGISTER_AT_IMPORT = ("torch._inductor", "torch._dynamo", "triton", "multiprocessing.util", "numba")
@@ -117,7 +142,27 @@ def interpreter() -> Values:
     }
     if not any(name in sys.modules for name in REGISTER_AT_IMPORT):
         found["atexit"] = atexit._ncallbacks()
-    return texts(found)
+    return texts({**found, **libraries()})
+
+
+def libraries() -> dict[str, Any]:
+    """Return settings of the standard library and of numpy, which the runner has imported or
+    which are read from the part that every process has."""
+    return {
+        "threading.profile": name_of(threading.getprofile()),
+        "threading.trace": name_of(threading.gettrace()),
+        "sys.int_max_str_digits": sys.get_int_max_str_digits(),
+        "sys.modules.hidden": [name for name, one in list(sys.modules.items()) if one is None],
+        "locale": locale.setlocale(locale.LC_ALL),
+        "decimal": decimal.getcontext(),
+        "logging.disable": logging.root.manager.disable,
+        "logging.level": logging.root.level,
+        "logging.handlers": names(logging.root.handlers),
+        "tracemalloc": tracemalloc.is_tracing(),
+        "copyreg": sorted(map(name_of, copyreg.dispatch_table)),
+        "multiprocessing.start_method": multiprocessing.get_start_method(allow_none=True),
+        "numpy.errors": sorted(numpy.geterr().items()) if numpy is not None else "",
+    }
 
 
 def process() -> Values:
@@ -131,8 +176,8 @@ def process() -> Values:
         "os.scheduler": os.sched_getscheduler(0),
         "signal.mask": sorted(int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())),
     }
-    for one in signal.valid_signals():
-        found[f"signal.{signal_name(one)}"] = name_of(signal.getsignal(one))
+    for number, name in SIGNALS.items():
+        found[name] = name_of(_signal.getsignal(number))
     for name, timer in TIMERS.items():
         found[f"signal.timer.{name}"] = "off" if signal.getitimer(timer) == (0.0, 0.0) else "on"
     for name in LIMITS:
@@ -155,12 +200,28 @@ def of_torch() -> Values:
         with contextlib.suppress(AttributeError, RuntimeError):
             value = functools.reduce(getattr, path.split("."), torch)
             found[f"torch.{name}"] = value() if callable(value) else value
+    found["torch.printing"] = torch._tensor_str.PRINT_OPTS
+    found["torch.saved_tensor_hooks"] = saved_tensor_hooks()
+    for name, hooks in HOOKS.items():
+        found[name] = names(hooks.values())
+    found["torch.operators"] = sorted(filter(is_overridden, torch.library._impls - KERNELS))
     for kind in ("cpu", "cuda"):
         found[f"torch.autocast.{kind}"] = torch.is_autocast_enabled(kind)
     for name in SET_ONLY:
         with contextlib.suppress(AttributeError):
             found[f"torch.{name.strip('_')}"] = probe(getattr(torch._C, name))
     return texts(found)
+
+
+def saved_tensor_hooks() -> list[str]:
+    """Return the hooks that every tensor goes through which is saved for a backward pass."""
+    return names(torch._C._autograd._top_saved_tensors_default_hooks(True) or ())
+
+
+def is_overridden(kernel: str) -> bool:
+    """Return whether a kernel that is registered from Python, as `aten/erf/CPU`, replaces one of
+    torch's operators."""
+    return kernel.startswith("aten/") and not kernel.endswith("/Meta")
 
 
 def probe(setter: Callable[[bool], bool]) -> bool:
@@ -181,8 +242,8 @@ def names(ones: Iterable[Any]) -> list[str]:
 def name_of(one: Any) -> str:
     """Return the place in a module of a function, class or handler."""
     kind = one if hasattr(one, "__qualname__") else type(one)
-    if isinstance(one, signal.Handlers) or one is None:
-        return "none" if one is None else one.name
+    if type(one) is int or one is None:  # of a signal
+        return "none" if one is None else signal.Handlers(one).name
     return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
 
 
@@ -191,3 +252,7 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return str(number)
+
+
+SIGNALS = {int(one): f"signal.{signal_name(one)}" for one in signal.valid_signals()}
+"""Names of the settings of all signals, by number."""

@@ -7,6 +7,7 @@ Python's comes here as a copy of the checkout (patched_tree.py).
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -14,6 +15,7 @@ import importlib.util
 import inspect
 import linecache
 import os
+import re
 import sys
 import types
 from collections.abc import Sequence
@@ -24,6 +26,13 @@ from typing import Any
 from ..wire.arguments import Made
 from ..wire.programs import Program, TextProgram, TreeProgram
 
+STANDARD = (
+    importlib.machinery.BuiltinImporter,
+    importlib.machinery.FrozenImporter,
+    importlib.machinery.PathFinder,
+)
+TREE_OF_A_COMMIT = re.compile(r"/trees/[0-9a-f]{16}(-[0-9a-f]{8})?(/|$)")
+"""A folder that `compare` has made of a commit (github/trees.py)."""
 MODULE_NAME = "program"
 """Name of the module of a text program, the same for the reference and a candidate."""
 
@@ -119,9 +128,52 @@ def enter_tree(program: TreeProgram) -> None:
     root = Path(program.root)
     texts = {os.path.realpath(root / file.path): file.text for file in program.overlay}
     sys.meta_path.insert(0, OverlayFinder(texts))  # in the reference's process too
-    for folder in dict.fromkeys((str(root), str(root / program.import_root))):
+    folders = list(dict.fromkeys((str(root), str(root / program.import_root))))
+    for folder in folders:
         sys.path.insert(0, folder)
+    if TREE_OF_A_COMMIT.search(str(root)):
+        keep_to_tree(packages_in(folders))
     os.chdir(root)
+
+
+class OthersAlone(importlib.abc.MetaPathFinder):
+    """Ask another finder for modules, but not for those of some packages."""
+
+    def __init__(self, inner: Any, own: frozenset[str]):
+        self.inner = inner
+        self.own = own
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] in self.own:
+            return None
+        found: importlib.machinery.ModuleSpec | None = self.inner.find_spec(fullname, path, target)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def keep_to_tree(own: frozenset[str]) -> None:
+    """Let the finders of editable installs no longer answer for a tree's own packages: theirs are
+    the checkout's, so the base would be measured with the head's code."""
+    ours = (OverlayFinder, OthersAlone)
+    sys.meta_path[:] = [
+        one
+        if isinstance(one, ours) or one in STANDARD or not hasattr(one, "find_spec")
+        else OthersAlone(one, own)
+        for one in sys.meta_path
+    ]
+
+
+def packages_in(folders: Sequence[str]) -> frozenset[str]:
+    """Return the top-level names that can be imported from folders."""
+    names = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            names |= {entry.name.partition(".")[0] for entry in os.scandir(folder)}
+    return frozenset(name for name in names if name.isidentifier())
 
 
 def load_function(program: Program, made: Made, scratch: Path) -> Any:

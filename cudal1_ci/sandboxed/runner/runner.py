@@ -7,6 +7,7 @@ documents what the verifier believes; wire/runner.py defines the form of an answ
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -20,9 +21,9 @@ from ..wire.channel import Channel, ChannelClosed
 from ..wire.codec import decode
 from ..wire.runner import (
     REQUEST,
+    WIDE_UNITS,
     Aftermath,
     Answer,
-    Arrange,
     AskCached,
     AskKept,
     AskLeft,
@@ -37,6 +38,7 @@ from ..wire.runner import (
     Deliver,
     Done,
     Exchange,
+    GetReady,
     KeepOutputs,
     LayOut,
     LetGo,
@@ -45,6 +47,8 @@ from ..wire.runner import (
     MakeCalls,
     Map,
     Prepare,
+    PriceCall,
+    Priced,
     Profile,
     Profiled,
     Raised,
@@ -52,11 +56,10 @@ from ..wire.runner import (
     Reached,
     RecordCall,
     RecordedCall,
-    Rehearse,
     Request,
-    Settle,
     SettleIn,
-    StandBy,
+    Spin,
+    Spun,
     StateIn,
     StateOut,
     Survey,
@@ -74,7 +77,7 @@ from .profiling import profiled
 from .programs import MODULE_NAME
 from .settings import settings
 from .sharing import shares
-from .subject import Subject, describe, plain, seed_all
+from .subject import Subject, describe, plain
 
 if TYPE_CHECKING:
     from ..recorder.rounding import RandomRounding
@@ -115,20 +118,16 @@ class Runner:
             case Batch():
                 if request.rounding is None:
                     return batches.batch(request.seed, request.keeps)
-                with rounded(request.rounding):
+                with rounded(request.rounding, WIDE_UNITS):
                     return batches.batch(request.seed, request.keeps)
             case Deliver():
                 return batches.deliver(request.region)
             case Exchange():
                 return batches.exchange(request.seed, request.kind)
-            case StandBy():
-                return batches.stand_by(request.spin_s)
-            case Rehearse():
-                return batches.rehearse(request.num_calls)
-            case Settle():
-                return batches.settle()
-            case Arrange():
-                return batches.arrange(request.sets)
+            case GetReady():
+                return batches.get_ready(
+                    request.settles, request.sets, request.num_calls, request.spin_s
+                )
             case LayOut():
                 return batches.lay_out(
                     request.slots,
@@ -154,6 +153,10 @@ class Runner:
                 return trials.collect(request.slots, request.segment)
             case Profile():
                 return trials.profile(request.sets)
+            case PriceCall():
+                return trials.priced(request.number)
+            case Spin():
+                return trials.spun(request.number, request.seconds)
             case CountDemand():
                 return trials.demand(request.number)
             case RecordCall():
@@ -220,7 +223,7 @@ class Trials:
         answers, containers = [], []
         with self.subject.without_collections():
             for number, seed in zip(request.sets, request.seeds, strict=True):
-                seed_all(seed)
+                self.subject.seed_all(seed)
                 before, seed_before = self.subject.rng_state(), self.subject.seeds()
                 self.subject.clear_gradients(number)
                 if request.is_between:
@@ -277,6 +280,29 @@ class Trials:
                 self.subject.give_cotangents(number)
             self.subject.synchronize()
             return Profiled(rows=profiled(calls, self.subject.device))
+
+    def priced(self, number: int) -> Priced:
+        """Profile one call on an input set, after calls that are not profiled."""
+        from .timeline import cost_of  # few runners draw one
+
+        subject = self.subject
+        with torch.set_grad_enabled(subject.train):
+            subject.give_cotangents(number)
+            subject.clear_gradients(number)
+            return Priced(cost=cost_of(lambda: subject.run(number), subject.device))
+
+    def spun(self, number: int, seconds: float) -> Spun:
+        """Make calls on an input set for some seconds."""
+        subject, num_calls = self.subject, 0
+        with torch.set_grad_enabled(subject.train):
+            started_s = time.monotonic()
+            while time.monotonic() - started_s < seconds:
+                subject.run(number)
+                num_calls += 1
+                if num_calls % 8 == 0:  # no more calls wait than the host has issued just now
+                    subject.synchronize()
+            subject.synchronize()
+        return Spun(num_calls=num_calls)
 
     def reached(self, number: int) -> Reached:
         """Return what gradients reach from a call on an input set."""

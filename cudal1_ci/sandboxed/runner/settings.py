@@ -7,12 +7,17 @@ the program's disadvantage, and the static rules read the text.
 from __future__ import annotations
 
 import builtins
+import copy
+import functools
 import math
+import operator
 import os
 import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +32,50 @@ from .process_settings import Changes
 TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 BUILD_VARIABLES = ("TORCH", "TRITON", "CUDA", "MAX_JOBS", "CC", "CXX")
 """Variables that programs set to build their kernels."""
+
+
+def is_layer(one: Any) -> bool:
+    """Return whether it is a class of modules."""
+    return isinstance(one, type) and issubclass(one, torch.nn.Module)
+
+
 WATCHED: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
     "torch.nn.functional": torch.nn.functional,
-    "torch.nn.Module": torch.nn.Module,
+    "torch.nn.init": torch.nn.init,
+    "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft,
+    "torch.special": torch.special,
+    "torch._C._nn": torch._C._nn,
     "torch.autograd": torch.autograd,
     "torch.cuda": torch.cuda,
     "torch.cuda.Event": torch.cuda.Event,
     "torch.cuda.Stream": torch.cuda.Stream,
+    "torch.autograd.Function": torch.autograd.Function,
+    "torch.optim.Optimizer": torch.optim.Optimizer,
+    "torch.nn.Module": torch.nn.Module,
+    **{f"torch.nn.{one.__name__}": one for one in vars(torch.nn).values() if is_layer(one)},
     "builtins": builtins,
+    "copy": copy,
+    "functools": functools,
+    "math": math,
+    "os": os,
+    "threading": threading,
     "time": time,
 }
 
-Attributes = dict[str, dict[str, Any]]
+
+@dataclass(frozen=True)
+class Held:
+    """What a module or class held, and the tables where it lay: for a class also those of its
+    bases."""
+
+    values: dict[str, Any]
+    tables: list[tuple[Any, dict[str, Any]]]
+
+
+Attributes = dict[str, Held]
 
 
 def watched() -> dict[str, Any]:
@@ -62,7 +97,37 @@ def watched() -> dict[str, Any]:
 
 def attributes() -> Attributes:
     """Return what the watched modules and classes hold now."""
-    return {name: held_by(owner) for name, owner in watched().items()}
+    copies: dict[int, dict[str, Any]] = {}
+    return {
+        name: Held(
+            held_by(owner),
+            [(one, copies.setdefault(id(one), dict(vars(one)))) for one in places_of(owner)],
+        )
+        for name, owner in watched().items()
+    }
+
+
+def places_of(owner: Any) -> Sequence[Any]:
+    """Return a module, or a class with its bases."""
+    return owner.__mro__ if isinstance(owner, type) else (owner,)
+
+
+def is_as_before(held: Held, owner: Any, looked: dict[int, bool]) -> bool:
+    """Return whether an owner holds the very objects that it held. A look at each attribute by
+    name takes much longer, and this is asked after each round. Classes share bases: `looked` has
+    what was found of each."""
+    places = places_of(owner)
+    if len(places) != len(held.tables):
+        return False
+    for place, (was, table) in zip(places, held.tables, strict=True):
+        if id(place) not in looked:
+            now = vars(place)
+            looked[id(place)] = len(now) == len(table) and all(
+                map(operator.is_, now.values(), table.values())
+            )
+        if place is not was or not looked[id(place)]:
+            return False
+    return True
 
 
 def held_by(owner: Any) -> dict[str, Any]:
@@ -78,11 +143,18 @@ def held_by(owner: Any) -> dict[str, Any]:
 def patched(before: Attributes) -> list[str]:
     """Return names of functions that were replaced by functions outside torch."""
     found = []
+    looked: dict[int, bool] = {}
+    named = set()
     for name, owner in watched().items():
+        held = before.get(name)
+        if held is None or is_as_before(held, owner, looked):
+            continue
         now = held_by(owner)
-        for attribute, old in before.get(name, {}).items():
+        for attribute, old in held.values.items():
             new = now.get(attribute)
-            if new is not old and callable(old) and not is_of_torch(new):
+            is_replaced = new is not old and callable(old) and not is_of_torch(new)
+            if is_replaced and (attribute, id(new)) not in named:  # not of a base
+                named.add((attribute, id(new)))
                 found.append(f"{name}.{attribute}")
     return sorted(found)[:20]
 

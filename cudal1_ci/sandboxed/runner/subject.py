@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -41,13 +41,24 @@ from ..wire.runner import (
 )
 from ..wire.tensors import StateSlot
 from . import module_state, process_settings, programs
-from .arguments import build_call, flatten, masks_among, pickle_call
+from .arguments import (
+    Repeated,
+    build_call,
+    drained,
+    flatten,
+    masks_among,
+    pickle_call,
+    with_iterators,
+)
 from .cotangents import drawn_like, like
 from .exact_types import InexactType, inexact, inexact_tensor, need_exact
 from .patched_tree import copied, needs_copy
 from .settings import attributes
 
 MAX_TRACEBACK_CHARS = 6000
+OWN = 0x5EED
+"""Difference of the seeds of the program's own generators from that of torch's."""
+MOST_ITEMS = 256
 BUSY_CYCLES = 40_000_000
 """Some 20 ms of a GPU's clock: longer than it takes to issue a call."""
 
@@ -81,6 +92,9 @@ class Subject:
         self.is_plain = False
         """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
+        self.generators: list[torch.Generator] = []
+        self.has_iterators = False
+        """Whether a call takes some, which it uses up."""
         self.turned: AbstractContextManager[Any] | None = None
         """Turns the vectors of decompositions in calls."""
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
@@ -136,6 +150,7 @@ class Subject:
             if self.module is not None:
                 self.module._apply(widened)  # type: ignore[no-untyped-call]
         imported = self.imported_since(before)
+        self.find_generators()
         self.inexact = inexact(self.module)
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
         # Objects that exist now are permanent: collections between batches need not visit them
@@ -323,7 +338,9 @@ class Subject:
                 given = [self.segments["inputs"].tensor(slot) for slot in one.cotangents]
                 self.cotangents[number] = given
             its_call = replace(call, data=one.data) if isinstance(call, Pickled) else call
-            self.calls[number] = build_call(its_call, views)
+            self.calls[number] = args, kwargs = build_call(its_call, views)
+            self.has_iterators = any(type(one) is Repeated for one in (*args, *kwargs.values()))
+        self.find_generators()
         return Done()
 
     # --- calling -------------------------------------------------------------------------------
@@ -331,13 +348,16 @@ class Subject:
     def run(self, number: int, seed: int = 0) -> Any:
         """Make one call on an input set; in train mode forward and backward. The backward pass
         starts from given gradients of the outputs, or from those of the seed."""
+        args: Sequence[Any]
         args, kwargs = self.calls[number]
+        if self.has_iterators:
+            args, kwargs = with_iterators(args, kwargs)
         if self.turned is not None:
             with self.turned:
-                return self.program(*args, **kwargs)
+                return drained(self.program(*args, **kwargs))
         if not self.train:
-            return self.program(*args, **kwargs)
-        output = self.program(*args, **kwargs)
+            return drained(self.program(*args, **kwargs))
+        output = drained(self.program(*args, **kwargs))
         leaves = flatten(output)[0]
         wanted = [place for place, leaf in enumerate(leaves) if leaf.requires_grad]
         if wanted:
@@ -362,12 +382,27 @@ class Subject:
         if self.train:
             self.cotangents[number] = drawn_like(flatten(output)[0], 0)
 
+    def find_generators(self) -> None:
+        """Find the generators that the program keeps or that its calls get."""
+        beside = vars(sys.modules.get(getattr(self.found, "__module__", ""), self))
+        calls = [list(args) + list(kwargs.values()) for args, kwargs in self.calls.values()]
+        held = [self.module, *list(beside.values()), *calls]
+        self.generators = list({id(one): one for one in generators_among(held)}.values())
+
+    def seed_all(self, seed: int) -> None:
+        """Seed what a call draws from. A generator of the program's own gets another seed: who
+        draws from one draws other numbers than who does not."""
+        seed_all(seed)
+        for one in self.generators:
+            one.manual_seed(seed ^ OWN)
+
     def rng_state(self) -> torch.Tensor:
-        """Return the state of the generators that operators of this device draw from."""
-        state = torch.get_rng_state()
+        """Return the state of the generators that operators of this device, or the program, draw
+        from."""
+        states = [torch.get_rng_state(), *(one.get_state() for one in self.generators)]
         if self.device.type == "cuda":
-            state = torch.cat([state, torch.cuda.get_rng_state(self.device)])
-        return state
+            states.append(torch.cuda.get_rng_state(self.device))
+        return torch.cat(states)
 
     def seeds(self) -> list[int]:
         """Return the seeds of those generators. A draw does not change a seed."""
@@ -486,6 +521,19 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg()
     return tensor.detach()
+
+
+def generators_among(values: Iterable[Any], depth: int = 3) -> Iterator[torch.Generator]:
+    """Yield the generators that plain containers of a few items, and modules, hold."""
+    for value in values:
+        if isinstance(value, torch.Generator):
+            yield value
+        elif isinstance(value, torch.nn.Module):
+            for one in torch.nn.Module.modules(value):
+                yield from generators_among(list(vars(one).values()), 1)
+        elif depth and type(value) in (dict, list, tuple) and len(value) <= MOST_ITEMS:
+            items = value.values() if type(value) is dict else value
+            yield from generators_among(list(items), depth - 1)
 
 
 def seed_all(seed: int) -> None:

@@ -24,7 +24,6 @@ from .timed_rounds import (
     lead_in,
     new_round,
     open_lane,
-    ready,
     span_of,
 )
 
@@ -125,7 +124,6 @@ def choose_num_calls(
         said = []
         for _ in range(4):
             probe = new_round(case, room, stock, rng)
-            ready(lane, probe, limits)
             said.append(span_of(case, lane, probe, Batch(seed=probe.seed), limits)[1])
             if case.accelerator.kind == "cpu":
                 lane.rehearses = lead_in(lane, said[-1].claim_us)

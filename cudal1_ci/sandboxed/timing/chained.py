@@ -26,7 +26,7 @@ from ..verifier.cases import Case, ChainedSteps, Limits, Rejected
 from ..verifier.compare import Tolerance
 from ..verifier.value_shapes import tidied
 from ..wire.codec import encode
-from ..wire.runner import Arrange, Batch, Deliver, Exchange, Rehearse, Settle
+from ..wire.runner import Batch, Deliver, Exchange, GetReady
 from .quiescence import quiet_others
 from .timed_checks import is_close, off_by
 from .timed_rounds import SETTLE_S, Lane, Round
@@ -132,12 +132,11 @@ class Chains:
     ) -> tuple[list[float], list[list[torch.Tensor]]]:
         """Return microseconds of each step, and its outputs."""
         runner = lane.runner
-        runner.ask(Settle(), SETTLE_S)
         quiet_others(runner)
         spans_us, outputs = [], []
         for position, place_number in enumerate(one.places[:num_steps]):
-            runner.ask(Arrange(sets=(place_number,)), self.limits.call_s)
-            runner.ask(Rehearse(num_calls=1), self.limits.call_s)
+            ready = GetReady(settles=not position, sets=(place_number,), num_calls=1)
+            runner.ask(ready, SETTLE_S + self.limits.call_s)
             spans_us.append(self.step(lane, one, place_number, Batch(seed=one.seed + position)))
             values = tidied(self.delivered(lane, one), self.case.bounds)
             outputs.append([value.clone() for value in values])

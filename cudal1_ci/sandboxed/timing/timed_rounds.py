@@ -48,16 +48,13 @@ from ..verifier.signs import Vectors
 from ..verifier.value_shapes import in_shape, places_of, without_rest
 from ..wire.codec import encode
 from ..wire.runner import (
-    Arrange,
     Batch,
     Claim,
     Deliver,
     Exchange,
+    GetReady,
     LayOut,
     Prepare,
-    Rehearse,
-    Settle,
-    StandBy,
 )
 from ..wire.tensors import OutputSlot
 from .new_inputs import Stock
@@ -302,20 +299,13 @@ def open_lanes(
     return dict(zip(runners, side_by_side(open_one, runners), strict=True))
 
 
-def ready(lane: Lane, one: Round, limits: Limits) -> None:
-    """Prepare a runner, outside any clock. It drops the last batch, learns the order of the
-    next, and is stopped."""
-    lane.runner.ask(Settle(), SETTLE_S)
-    lane.runner.ask(Arrange(sets=tuple(one.places)), limits.call_s)
-    lane.runner.pause()
-
-
 def span_of(
     case: Case, lane: Lane, one: Round, request: Batch | Exchange, limits: Limits
 ) -> tuple[float, Claim]:
     """Run one batch (or an exchange, which calls nothing) under the verifier's clock. Return
-    microseconds here, and the runner's own claim. The request is encoded before the clock
-    starts, and the answers are decoded after it stopped."""
+    microseconds here, and the runner's own claim. Before, outside of the clock, the runner drops
+    its last batch, learns the order of the next, and makes calls on what it holds. The request is
+    encoded before the clock starts, and the answers are decoded after it stopped."""
     accelerator = case.accelerator
     wanted = Deliver(region=one.region)
     body, wanted_body = encode(request), encode(wanted)
@@ -323,14 +313,19 @@ def span_of(
     is_on_cpu = accelerator.kind == "cpu"
     quiet_others(lane.runner)
     # Calls that one runner alone makes would leave another state in it.
-    if lane.rehearses and (is_batch or (is_on_cpu and not case.leaves_traces)):
-        lane.runner.ask(Rehearse(num_calls=lane.rehearses), limits.call_s)
+    rehearses = is_batch or (is_on_cpu and not case.leaves_traces)
+    ready = GetReady(
+        settles=is_batch,
+        sets=tuple(one.places) if is_batch else None,
+        num_calls=lane.rehearses if rehearses else 0,
+        spin_s=accelerator.spin_s,
+    )
+    if ready != GetReady():
+        lane.runner.ask(ready, SETTLE_S + limits.call_s)
     if is_on_cpu:
         lane.runner.pause()
         one.write(lane.inputs)
     lane.runner.spin_s = accelerator.spin_s
-    if accelerator.spin_s:
-        lane.runner.ask(StandBy(spin_s=accelerator.spin_s), SETTLE_S)
     # A GPU also takes a while to change from the runner, which was last, to this process.
     accelerator.settle()
     start_s = time.perf_counter()
@@ -391,7 +386,9 @@ def warm_up(
     shortest span of the last round in microseconds."""
 
     def first(lane: Lane) -> None:
-        ready(lane, one, limits)
+        ready = GetReady(settles=True, sets=tuple(one.places))
+        lane.runner.ask(ready, SETTLE_S + limits.call_s)
+        lane.runner.pause()
         one.write(lane.inputs)
         case.accelerator.synchronize()
         lane.runner.ask(Batch(seed=one.seed), limits.call_s)
@@ -409,7 +406,6 @@ def warm_up(
     for lane in lanes:
         if cores is not None:
             lane.runner.pin(cores)
-        ready(lane, one, limits)
         if case.accelerator.kind == "cpu":
             lane.rehearses = lead_in(lane, elapsed_s * 1e6 / len(lanes))
         spans_us.append(span_of(case, lane, one, Batch(seed=one.seed), limits)[0])

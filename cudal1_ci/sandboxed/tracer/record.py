@@ -80,6 +80,7 @@ class Log:
         self.num_signatures = {}
         self.steps_s: list[float] = []
         self.step_devices: set[str | None] = set()
+        self.optimizers: set[str | None] = set()
         # By optimizer: when its last step ended, and how often each call had been made by then.
         self.marks: Any = weakref.WeakKeyDictionary()
         self.flushed_s = time.monotonic()
@@ -124,6 +125,7 @@ class Log:
             began_s, before = mark
             self.steps_s.append(now_s - began_s)
             self.step_devices.add(device)
+            self.optimizers.add(name_of(type(optimizer)))
             for key, count in counts.items():
                 self.calls[key]["num_in_steps"] += count - before.get(key, 0)
 
@@ -136,6 +138,13 @@ class Log:
                 return
             if self.steps_s:
                 (device,) = self.step_devices if len(self.step_devices) == 1 else (None,)
-                steps = {"device": device, "durations_s": self.steps_s}
+                (made_by,) = self.optimizers if len(self.optimizers) == 1 else (None,)
+                steps = {"device": device, "durations_s": self.steps_s, "optimizer": made_by}
                 lines.append(json.dumps({"steps": steps}))
             self.write("\n".join(lines) + "\n")
+
+
+def name_of(optimizer: type) -> str | None:
+    """Return the name of a class of torch.optim; None of another class."""
+    is_known = optimizer.__module__.startswith("torch.optim")
+    return optimizer.__qualname__ if is_known else None

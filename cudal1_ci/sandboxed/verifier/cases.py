@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerHandle
 from ..memory.accelerators import Accelerator, AnySegment, place_for
 from ..memory.segment import ALIGNMENT_BYTES, place, size_bytes
+from ..timing.energy import EnergyCounter
 from ..wire.arguments import GivenCall
 from ..wire.programs import Program
 from ..wire.recording import Recording
@@ -27,15 +28,17 @@ from ..wire.runner import (
     CountDemand,
     Load,
     Prepare,
+    PriceCall,
     Profile,
     RecordCall,
     Settings,
+    Spin,
     StateIn,
     StateOut,
     Wider,
 )
 from ..wire.tensors import Slot, StateSlot, bare
-from ..wire.verdicts import Demand, Finding, KernelTime, Status, Verdict
+from ..wire.verdicts import CallCost, Demand, Finding, KernelTime, Status, Verdict
 from ..wire.verifier import Limits as Limits
 from .compare import Difference, Tolerance, difference, tolerance
 from .inputs import InputSet, Room, Source
@@ -426,6 +429,27 @@ class Case:
             self.prepare(runner, limits, [self.source.draw(0, generator)])
             request = RecordCall(number=0)
             return runner.ask(request, limits.load_s + 3 * limits.call_s).recording
+
+    def priced(
+        self,
+        template: Template,
+        limits: Limits,
+        generator: torch.Generator,
+        uuid: str | None,
+        energy_s: float,
+    ) -> CallCost:
+        """Return what a call of the program takes besides its time, on drawn inputs. Energy is
+        that of the GPU `uuid` while nothing but calls is made. Raises RunnerFailure."""
+        with self.runner(template, self.program, limits) as runner:
+            self.prepare(runner, limits, [self.source.draw(0, generator)])
+            cost = runner.ask(PriceCall(number=0), limits.load_s + 3 * limits.call_s).cost
+            counter = EnergyCounter.of(uuid) if energy_s else None
+            if counter is None:
+                return cost
+            before_j = counter.read_j()
+            spin = Spin(number=0, seconds=energy_s)
+            spun = runner.ask(spin, limits.load_s + limits.call_s + energy_s)
+            return replace(cost, energy_j=counter.per_call_j(before_j, spun.num_calls))
 
     def state_after(self, runner: RunnerHandle, limits: Limits) -> list[torch.Tensor]:
         """Return what the runner's state_dict holds now."""

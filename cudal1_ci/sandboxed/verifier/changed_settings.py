@@ -15,8 +15,14 @@ REFUSED = (
     "sys.switchinterval",
     "os.priority",
     "os.scheduler",
+    "threading.profile",
+    "threading.trace",
     "torch.autocast",
+    "torch.nn.",
     "torch.num_threads",
+    "torch.operators",
+    "torch.optim.",
+    "torch.saved_tensor_hooks",
 )
 """Beginnings of the names of settings that no candidate may change."""
 

@@ -128,19 +128,23 @@ def are_jumps(
     return False
 
 
-def shaken(one: InputSet, generator: torch.Generator) -> InputSet:
+def shaken(one: InputSet, generator: torch.Generator, dtype: torch.dtype | None = None) -> InputSet:
     """Return a set whose floats differ by rounding, zeros and equal numbers among them too."""
-    return replace(one, tensors=[shake(tensor, generator) for tensor in one.tensors])
+    return replace(one, tensors=[shake(tensor, generator, dtype) for tensor in one.tensors])
 
 
-def shake(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return numbers that differ by rounding of numbers as large as the tensor's."""
+def shake(
+    tensor: torch.Tensor, generator: torch.Generator, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return numbers that differ by rounding of numbers as large as the tensor's; of a `dtype` to
+    which they will be cast where that is shorter."""
     if not tensor.is_floating_point() or not tensor.numel():
         return tensor.clone()
     values = widen(tensor)
     noise = torch.randn(tensor.shape, generator=generator, device=tensor.device)
     sizes = values.abs().clamp_min(root_mean_square(tensor) or 1.0)
-    changed = values + SHAKEN_EPS * torch.finfo(tensor.dtype).eps * sizes * noise
+    eps = max(torch.finfo(one).eps for one in (tensor.dtype, dtype or tensor.dtype))
+    changed = values + SHAKEN_EPS * eps * sizes * noise
     return torch.empty_like(tensor).copy_(changed)
 
 

@@ -32,6 +32,7 @@ import torch
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
+from ..wire.runner import WIDE_UNITS
 from .cases import Case, Limits, Rejected
 from .compare import Tolerance, allowance, is_inexact, loose, tolerance
 from .failures import twice
@@ -44,8 +45,6 @@ FEW_CALLS, MANY_CALLS = 3, 16
 nearest is off by 0.29 of one (root mean square). So 8 times the largest deviation is 25 times what
 rounding does on average, or more. Two moves that cancel hide a factor that a whole row shares in
 one call of two, and in one of 65,536 sets of many calls."""
-WIDE_UNITS = 8
-"""Units in the last place by which operations move where thresholds are looked for."""
 WINDOW = 64
 """Neighbors in memory whose deviations count together: their root mean square."""
 MOST_JUMPS = 0.01

@@ -63,6 +63,8 @@ from ..wire.verifier import (
     InTurn,
     LeftOut,
     Limits,
+    PriceCall,
+    Priced,
     Profile,
     Profiled,
     RecordCall,
@@ -235,6 +237,8 @@ class Judge:
                 return self.demand(request.workload)
             case RecordCall():
                 return self.record(request)
+            case PriceCall():
+                return self.price(request)
 
     def describe(self) -> Described:
         """Describe what is measured on."""
@@ -519,7 +523,7 @@ class Judge:
             raise error
         rejected = self.lack_of_memory(error)
         match request:
-            case Profile() | CountDemand() | RecordCall() | ExamineContract():
+            case Profile() | CountDemand() | RecordCall() | PriceCall() | ExamineContract():
                 return Failed(why=rejected.finding.message)
             case Repeat():
                 return Convicted(verdict=verdict_of(rejected))
@@ -560,22 +564,39 @@ class Judge:
 
     def record(self, request: RecordCall) -> RecordedCall | Failed:
         """Return the operations of a call of a reference, which may not have been checked."""
-        self.open(request.store)
-        limits = request.limits
-        generator = torch.Generator(self.accelerator.device).manual_seed(request.seed)
         try:
-            case = call_of(
-                self.template,
-                self.accelerator,
-                request.reference,
-                request.workload,
-                limits,
-                request.seed,
-                generator,
-            )
-            return RecordedCall(recording=case.recorded(self.template, limits, generator))
+            case, generator = self.case_of(request.reference, request)
+            return RecordedCall(recording=case.recorded(self.template, request.limits, generator))
         except (Rejected, RunnerFailure) as failure:
             return Failed(why=str(failure))
+
+    def price(self, request: PriceCall) -> Priced | Failed:
+        """Return what a call of a program takes besides its time."""
+        uuid = self.accelerator.describe().uuid
+        try:
+            case, generator = self.case_of(request.program, request)
+            cost = case.priced(self.template, request.limits, generator, uuid, request.energy_s)
+            return Priced(cost=cost)
+        except (Rejected, RunnerFailure) as failure:
+            return Failed(why=str(failure))
+
+    def case_of(
+        self, program: Program, request: RecordCall | PriceCall
+    ) -> tuple[Case, torch.Generator]:
+        """Return the call of a program that may not have been checked, and what draws its inputs.
+        Raises Rejected."""
+        self.open(request.store)
+        generator = torch.Generator(self.accelerator.device).manual_seed(request.seed)
+        case = call_of(
+            self.template,
+            self.accelerator,
+            program,
+            request.workload,
+            request.limits,
+            request.seed,
+            generator,
+        )
+        return case, generator
 
     def demand(self, workload: str) -> Counted | Failed | LeftOut:
         """Return bytes and operations of a call of the reference."""

@@ -103,6 +103,7 @@ class RunScript(Asks[ScriptRan]):
     is_smaller: bool = False
     """Whether batches and depths are made small."""
     seed: int = 0
+    arguments: tuple[str, ...] = ()
     compares: bool = False
     """Whether what it gives is compared with another tree's: dropout is turned off, as a fused
     operator draws other random numbers, and no call is made once more."""

@@ -15,11 +15,13 @@ from .codec import Asks, AtMost, Form, Within
 from .programs import Program
 from .recording import Recording
 from .tensors import MAX_SLOTS, Count, OutputSlot, Slot, StateSlot, Text, need
-from .verdicts import MOST_US, Demand, KernelTime
+from .verdicts import MOST_US, CallCost, Demand, KernelTime
 
 MAX_ROWS = 256
 Wider = Literal["float64"]
 """Dtype of the oracle's floats."""
+WIDE_UNITS = 8
+"""Units in the last place by which operations move where thresholds are looked for."""
 Microseconds = Annotated[float, Within(0, MOST_US)]
 Names = Annotated[tuple[Text, ...], AtMost(MAX_SLOTS)]
 
@@ -214,6 +216,20 @@ class Profiled(Answer):
     """Profile of calls, the longest first."""
 
     rows: Annotated[tuple[KernelTime, ...], AtMost(MAX_ROWS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced(Answer):
+    """What a profiled call takes besides its time."""
+
+    cost: CallCost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spun(Answer):
+    """How many calls were made."""
+
+    num_calls: Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -471,27 +487,18 @@ class LetGo(Asks[Done]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrange(Asks[Done]):
-    """Set which sets the next batch calls, in which order."""
+class GetReady(Asks[Done]):
+    """Prepare for the next batch, outside of any clock, in this order."""
 
-    op: ClassVar[str] = "arrange"
-    sets: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StandBy(Asks[Done]):
-    """Wait busily for the next request, up to a time."""
-
-    op: ClassVar[str] = "stand_by"
-    spin_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rehearse(Asks[Done]):
-    """Make calls outside of any clock."""
-
-    op: ClassVar[str] = "rehearse"
-    num_calls: int
+    op: ClassVar[str] = "ready"
+    settles: bool = False
+    """Whether outputs and gradients are dropped and garbage is collected."""
+    sets: tuple[int, ...] | None = None
+    """Sets that the batch calls, in this order; None are those of the batch before."""
+    num_calls: int = 0
+    """Calls to make now."""
+    spin_s: float = 0.0
+    """How long to wait busily for the next request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -503,7 +510,7 @@ class Batch(Asks[Claim]):
     keeps: bool = False
     """Whether outputs that are committed are kept until the last call returned."""
     rounding: int | None = None
-    """As of `CallSets`."""
+    """As of `CallSets`, by `WIDE_UNITS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -553,18 +560,28 @@ class AskLeft(Asks[Left]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settle(Asks[Done]):
-    """Drop outputs and gradients, and collect garbage."""
-
-    op: ClassVar[str] = "settle"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Profile(Asks[Profiled]):
     """Profile calls on the input sets."""
 
     op: ClassVar[str] = "profile"
     sets: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceCall(Asks[Priced]):
+    """Profile one call on an input set, event by event, with the memory that it takes."""
+
+    op: ClassVar[str] = "price"
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spin(Asks[Spun]):
+    """Make calls on an input set, one after the other, for some seconds."""
+
+    op: ClassVar[str] = "spin"
+    number: int
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -625,10 +642,7 @@ Request = (
     Batch
     | Deliver
     | Exchange
-    | StandBy
-    | Rehearse
-    | Settle
-    | Arrange
+    | GetReady
     | AskLeft
     | Aftermath
     | KeepOutputs
@@ -650,6 +664,8 @@ Request = (
     | AskCached
     | LetGo
     | Profile
+    | PriceCall
+    | Spin
     | CountDemand
     | RecordCall
     | Reach

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from .codec import Within
+from .codec import AtMost, Within
 from .tensors import Count, Name
 
 Status = Literal[
@@ -25,6 +25,8 @@ Status = Literal[
     "harness_error",
 ]
 MOST_US = 1e12
+MAX_EVENTS = 600
+"""Events of a profiled call that are kept: the longest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,30 @@ class KernelTime:
     name: Name
     num_calls: Annotated[int, Within(1, 2**40 - 1)]
     time_us: Annotated[float, Within(0, MOST_US)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimelineEvent:
+    """An operation of the host or a kernel of the device; its name is a place in `names`."""
+
+    name: Annotated[int, Within(0, MAX_EVENTS - 1)]
+    on_device: bool
+    start_us: Annotated[float, Within(0, MOST_US)]
+    duration_us: Annotated[float, Within(0, MOST_US)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallCost:
+    """What a profiled call takes besides its time."""
+
+    host_us: Annotated[float, Within(0, MOST_US)]
+    device_us: Annotated[float, Within(0, MOST_US)] | None
+    num_launches: Count
+    peak_bytes: Count | None
+    energy_j: Annotated[float, Within(0, 1e12)] | None = None
+    names: Annotated[tuple[Name, ...], AtMost(MAX_EVENTS)]
+    events: Annotated[tuple[TimelineEvent, ...], AtMost(MAX_EVENTS)]
+    is_cut: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from .codec import Asks, Form, answers_or
 from .programs import Problem, Program, Workload
 from .recording import Recording
-from .verdicts import ContractCheck, Demand, Finding, KernelTime, Verdict
+from .verdicts import CallCost, ContractCheck, Demand, Finding, KernelTime, Verdict
 
 R = TypeVar("R")
 
@@ -133,6 +133,14 @@ class RecordedCall(Reply):
 
     op: ClassVar[str] = "recorded"
     recording: Recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced(Reply):
+    """What a call takes besides its time."""
+
+    op: ClassVar[str] = "priced"
+    cost: CallCost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +304,20 @@ class RecordCall(InTurn[RecordedCall | Failed]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PriceCall(InTurn[Priced | Failed]):
+    """Profile one call of a program that need not have been checked."""
+
+    op: ClassVar[str] = "price"
+    program: Program
+    workload: Workload
+    limits: Limits
+    seed: int
+    store: Store | None
+    energy_s: float
+    """Seconds of calls over which the energy of a GPU is read; 0 is not at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExamineContract(InTurn[ContractExamined | Failed]):
     """Try on a candidate what the current reference honors (verifier/contract/)."""
 
@@ -314,6 +336,7 @@ Request = (
     | Profile
     | CountDemand
     | RecordCall
+    | PriceCall
     | ExamineContract
 )
 REQUEST: Form[Request] = Form(Request)

@@ -24,6 +24,17 @@ _SETTING_CALLS = re.compile(
     r"|backends\.[\w.]+|cuda\.set_device|cuda\.set_per_process_memory_fraction"
     r"|_C\._\w+|jit\.set_fusion_strategy|jit\.enable_onednn_fusion|autograd\.profiler\.\w+)"
 )
+_OTHER_SETTINGS = re.compile(
+    r"sys\.(addaudithook|setprofile|settrace|set\w+limit|setswitchinterval|set_\w+)"
+    r"|threading\.(setprofile|settrace|stack_size)\w*|os\.(register_at_fork|umask|chdir|nice|sched_set\w+)"
+    r"|gc\.(disable|freeze|set_\w+)|locale\.setlocale|logging\.(disable|basicConfig)|tracemalloc\.start"
+    r"|faulthandler\.\w+|signal\.(signal|setitimer|alarm|siginterrupt|set_wakeup_fd)"
+    r"|(random|numpy\.random)\.seed|numpy\.(seterr\w*|set_printoptions)|torch\.set_printoptions"
+    r"|warnings\.(simplefilter|filterwarnings)|copyreg\.\w+|(torch\.)?multiprocessing\.set_\w+"
+    r"|asyncio\.set_event_loop\w*|resource\.setrlimit|torch\.\w+(\.\w+)*\.register_(module|optimizer)_\w+"
+)
+_OF_THE_SYSTEM = {"mallopt", "prctl", "fesetround", "feenableexcept", "sched_setscheduler"}
+"""Functions of C that programs call through ctypes."""
 _QUERIES = re.compile(
     r"torch\.backends\.[\w.]*(is_available|is_built|version|is_acceptable|get_\w+|flags|\w+_enabled)|torch\.backends\.cuda\.sdp_kernel"
 )
@@ -82,8 +93,12 @@ def global_setting(text: PythonText) -> Iterator[Sight]:
     for call in text.every(ast.Call):
         path = text.dotted(call.func) or ""
         scoped = any(isinstance(a, ast.withitem) for a in text.above(call))
-        if _SETTING_CALLS.fullmatch(path) and not _QUERIES.fullmatch(path) and not scoped:
+        sets = _SETTING_CALLS.fullmatch(path) or _OTHER_SETTINGS.fullmatch(path)
+        if sets and not _QUERIES.fullmatch(path) and not scoped:
             yield Sight(call.lineno, f"`{path}` sets something for the whole process")
+        elif last(call.func) in _OF_THE_SYSTEM:
+            name = last(call.func)
+            yield Sight(call.lineno, f"`{name}` sets something for the whole process")
     for target in text.every(ast.Attribute):
         if isinstance(target.ctx, ast.Store):
             path = text.dotted(target) or ""

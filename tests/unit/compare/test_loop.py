@@ -179,8 +179,18 @@ def test_other_outputs_are_noted_and_times_compared_all_the_same(run):
 @pytest.mark.parametrize(
     ("answer", "verdict", "reason"),
     [
-        ("runtime_error", "inconclusive", "the head: off by 1"),
-        ("invalid_reference", "skipped", "the base: off by 1"),
+        (
+            "runtime_error",
+            "inconclusive",
+            "the head fails with what the base takes: off by 1",
+        ),
+        (
+            "incorrect_shape",
+            "inconclusive",
+            "off by 1: calls that return other things are not timed against each other",
+        ),
+        ("invalid_reference", "skipped", "the base cannot be timed like this: off by 1"),
+        ("degenerate", "skipped", "times of the base would mean little: off by 1"),
         ("inconclusive", "inconclusive", "off by 1"),
         (WorkerError("it died"), "inconclusive", "the verifier failed: it died"),
     ],
@@ -310,6 +320,21 @@ def test_the_budget_is_kept_for_alarms_rather_than_for_more_targets(run):
     assert ended == "budget"
 
 
+def test_all_targets_have_their_turn_before_what_got_faster_is_measured_again(run):
+    judge = Judge(fast=[0.5] * 3, second=[1.0], third=[1.0], fourth=[1.0])
+    pairs = map(a_pair, ("fast", "second", "third", "fourth"))
+    found, _ = run(judge, *pairs, budget_s=55.0, clock=timed(judge, 10.0))
+    assert names(judge) == ["fast", "second", "third", "fourth", "fast", "fast"]
+    assert found["fast"].verdict == "improvement"
+
+
+def test_slowdowns_are_measured_again_before_what_got_faster(run):
+    judge = Judge(fast=[0.5] * 3, slow=[1.2] * 3)
+    _, ended = run(judge, *map(a_pair, ("fast", "slow")), budget_s=35.0, clock=timed(judge, 10.0))
+    assert names(judge)[:3] == ["fast", "slow", "slow"]
+    assert ended == "budget"
+
+
 def test_an_alarm_that_cannot_be_measured_again_is_none(run):
     judge = Judge(slow=[1.2, "inconclusive", WorkerError("it died")])
     found, _ = run(judge, a_pair("slow"))
@@ -353,6 +378,21 @@ def test_what_was_changed_comes_before_what_uses_it(run):
         because("changed", a_pair("large", a_workload(share=0.2))),
     )
     assert names(judge) == ["large", "changed", "caller"]
+
+
+def test_of_those_that_use_a_change_the_root_call_comes_first(run):
+    def using(name, **times):
+        pair = a_pair(name, msgspec.structs.replace(a_workload(share=0.01), **times))
+        target = msgspec.structs.replace(pair.target, selected_because="calls pkg/model.py:changed")
+        return dataclasses.replace(pair, target=target)
+
+    judge = Judge(root=[1.0], middle=[1.0])
+    run(
+        judge,
+        using("middle", traced_us=100.0, num_calls=12),
+        using("root", traced_us=2000.0, num_calls=1),
+    )
+    assert names(judge) == ["root", "middle"]
 
 
 # --- on several slots -------------------------------------------------------------------------

@@ -100,6 +100,42 @@ def test_a_target_whose_file_was_renamed_is_the_same(compared):
     assert verdicts(found) == {}
 
 
+def test_a_class_of_another_name_is_paired_by_its_body(compared):
+    found, *_ = compared(
+        {"pkg/block.py": BLOCK.format(more="")},
+        {"pkg/block.py": BLOCK.format(more="").replace("class Block", "class Fresh")},
+    )
+    (pair,) = found.pairs
+    assert pair.target.qualname == "Fresh"
+    assert pair.problem.reference.import_path == "pkg.block:Block"
+    assert pair.head.program.import_path == "pkg.block:Fresh"
+    assert verdicts(found) == {}
+
+
+NORM = """
+import torch
+from torch import nn
+
+class Norm(nn.Module):
+    def forward(self, x):
+        mean = x.mean(-1, keepdim=True)
+        centered = x - mean
+        return centered / centered.std(-1, keepdim=True)
+"""
+
+
+def test_a_class_that_moved_and_changed_a_little_is_paired(compared):
+    inputs = "\ndef get_inputs():\n    return [torch.randn(4, 4)]\n"
+    moved = NORM.replace("x - mean", "(x - mean).contiguous()") + inputs
+    found, *_ = compared(
+        {"pkg/block.py": BLOCK.format(more="") + NORM},
+        {"pkg/block.py": BLOCK.format(more=""), "pkg/norm.py": moved},
+    )
+    (pair,) = found.pairs
+    assert pair.problem.reference.import_path == "pkg.block:Norm"
+    assert pair.head.program.import_path == "pkg.norm:Norm"
+
+
 def test_what_calls_what_changed_is_compared_too(compared):
     user = USER + "\ndef get_inputs():\n    return [torch.randn(4, 4)]\n"
     found, *_ = compared(
@@ -113,7 +149,9 @@ def test_what_is_in_one_tree_alone_or_cannot_be_called_has_its_verdict(compared)
     found, *_ = compared(
         {"pkg/block.py": BLOCK.format(more=""), "pkg/user.py": USER},
         {
-            "pkg/block.py": BLOCK.format(more="").replace("class Block", "class Fresh"),
+            "pkg/block.py": BLOCK.format(more="")
+            .replace("class Block", "class Fresh")
+            .replace("forward(self, x)", "forward(self, x, mask=None)"),
             "pkg/user.py": USER.replace("+ 1", "+ 2"),
         },
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError, DiscoveryError
+from cudal1_ci.git import SETTINGS_VARIABLE, run_git
 from cudal1_ci.github.action.admission import PHRASE
 from cudal1_ci.github.action.children import TIMED_OUT
+from cudal1_ci.github.action.git_settings import git_settings
 from cudal1_ci.github.action.inputs import measure_inputs
 from cudal1_ci.github.action.measure import measure
 from cudal1_ci.github.action.outcome import MAX_SUMMARY_BYTES, device_notices, limited, outcome_of
@@ -218,6 +221,10 @@ def test_inputs_reach_the_verbs_as_they_are(job):
         ("INPUT_OPTIMIZE_BUDGET", "soon", "input `optimize-budget`"),
         ("INPUT_FAIL_ON", "always", "input `fail-on`"),
         ("INPUT_OPTIMIZE", "perhaps", "input `optimize`"),
+        ("INPUT_PATH", r"packages\model", "write 'packages/model'"),
+        ("INPUT_PATH", r"C:\work\model", "write 'work/model'"),
+        ("INPUT_PATH", "/etc", "below the workspace"),
+        ("INPUT_PATH", "a/../../b", "below the workspace"),
     ],
 )
 def test_a_bad_input_is_named(name, value, message):
@@ -225,11 +232,32 @@ def test_a_bad_input_is_named(name, value, message):
         measure_inputs({name: value})
 
 
+def settings_at_the_base(job, text="budget = '5m'\n"):
+    git(job.root, "checkout", "-q", "main")
+    job.base = commit(job.root, {".github/cudal1-ci.toml": text}, "settings")
+    git(job.root, "checkout", "-q", "topic")
+    git(job.root, "merge", "-q", "-m", "merge", "main")
+    job.head = git(job.root, "rev-parse", "HEAD")
+
+
 def test_settings_of_the_pull_request_do_not_hold_for_the_scan(job):
+    settings_at_the_base(job)
     job.head = commit(job.root, {".github/cudal1-ci.toml": 'python = "./evil"\n'}, "three")
     assert measure(job.environment(), job.run) == 0
     assert job.verbs == ["compare"]
+    assert "--config-from" not in job.asked[0][0]
     assert "edits the configuration" in job.summary
+
+
+def test_settings_that_a_pull_request_brings_count_for_advice_and_not_for_the_gate_or_keys(job):
+    job.head = commit(job.root, {".github/cudal1-ci.toml": "budget = '5m'\n"}, "three")
+    environment = job.environment(OPENAI_API_KEY="k", INPUT_FAIL_ON="regression")
+    assert measure(environment, job.run) == 0
+    assert job.verbs == ["compare", "scan"]
+    compare = job.asked[0][0]
+    assert compare[-4:] == ["--config-from", "head", "--fail-on", "never"]
+    assert not any("OPENAI_API_KEY" in known for _, known in job.asked)
+    assert "This change brings the settings" in job.summary
 
 
 def test_everything_is_scanned_on_request_by_the_settings_of_the_base(job):
@@ -241,8 +269,9 @@ def test_everything_is_scanned_on_request_by_the_settings_of_the_base(job):
     assert scan[0] == "scan"
     assert "--changed" not in scan
     assert job.outputs["verdict"] == "skipped"
+    settings_at_the_base(job)
     commit(job.root, {".github/cudal1-ci.toml": 'python = "mine"\n'}, "settings")
-    assert measure(environment, job.run) == 0
+    assert measure(environment | {"INPUT_BASE": job.base}, job.run) == 0
     assert len(job.asked) == 1
     assert "edits the configuration" in job.summary
 
@@ -296,3 +325,59 @@ def test_a_summary_keeps_to_its_limit_in_whole_lines():
     assert cut.endswith("1 MiB._\n")
     assert all(line.endswith("…") for line in cut.splitlines()[:-3])
     assert limited("short\n") == "short\n"
+
+
+# --- traces of the default branch --------------------------------------------------------------
+
+
+def test_a_push_records_traces_and_a_pull_request_gets_them(job):
+    push = {"before": job.base, "after": job.head}
+    inputs = {"INPUT_TRACES": "traces", "INPUT_COMPARE": "false", "INPUT_OPTIMIZE": "false"}
+
+    def records(words, *, cwd, environment, limit_s):
+        folder = Path(environment["CUDAL1_CI_STATE_DIR"]) / "traces"
+        folder.mkdir(parents=True)
+        (folder / "trace-1.jsonl").write_text("{}\n")
+        return job.run(words, cwd=cwd, environment=environment, limit_s=limit_s)
+
+    assert measure(job.environment(push, "push", **inputs), records) == 0
+    assert job.verbs == ["trace"]
+    assert job.outputs["verdict"] == "skipped"
+    assert (job.temp / "traces" / "trace-1.jsonl").is_file()
+    assert measure(job.environment(INPUT_TRACES="traces"), job.run) == 0
+    assert value_of(job.asked[1][0], "--traces") == str(job.temp / "traces")
+    assert "--traces" not in job.asked[2][0]
+
+
+def test_without_traces_of_the_default_branch_all_tests_run(job):
+    assert measure(job.environment(INPUT_TRACES="traces"), job.run) == 0
+    assert "--traces" not in job.asked[0][0]
+
+
+def test_a_project_without_a_trace_command_records_nothing_and_fails_nothing(job):
+    job.codes["trace"] = 2
+    inputs = {"INPUT_TRACES": "traces", "INPUT_COMPARE": "false", "INPUT_OPTIMIZE": "false"}
+    assert (
+        measure(job.environment({"before": job.base, "after": job.head}, "push", **inputs), job.run)
+        == 0
+    )
+    assert "0 files of traces" in job.summary
+
+
+# --- git in a container ------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_the_workspace_of_another_user_is_measured_as_in_a_job_in_a_container(job, monkeypatch):
+    home = job.temp / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[user]\n\tname = me\n")
+    environment = job.environment(HOME=str(home))
+    for path in [job.root, *job.root.rglob("*")]:
+        os.chown(path, 1001, 1001)
+    with pytest.raises(DiscoveryError, match=r"safe\.directory"):
+        measure(environment, job.run)
+    monkeypatch.setenv(SETTINGS_VARIABLE, git_settings(environment))
+    assert measure(environment, job.run) == 0
+    assert run_git(job.root, "config", "user.name") == "me\n", "the user's own settings still count"
+    assert (home / ".gitconfig").read_text() == "[user]\n\tname = me\n"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.discover import DiscoveryConfig
-from cudal1_ci.optimize.accept import Acceptor
+from cudal1_ci.optimize.accept import Acceptor, script_of_command
 from cudal1_ci.records import (
     Acceptance,
     AcceptanceLine,
@@ -94,6 +94,17 @@ def test_a_hook_in_a_test_is_found_though_tests_hold_no_targets(
     assert [one.path for one in found.broken] == ["tests/test_model.py"]
 
 
+def test_a_hook_above_the_folder_that_is_scanned_is_found(tmp_path: Path, archive: Archive) -> None:
+    folder = tmp_path / "library"
+    folder.mkdir()
+    write(folder)
+    (tmp_path / "record.py").write_text(HOOK, encoding="utf-8")
+    acceptor = Acceptor(folder, DiscoveryConfig(), archive, top=tmp_path)
+    found = acceptor.accepted(patched(folder, MODEL.replace(OLD, FUSED)), 600.0).acceptance
+    assert found is not None
+    assert [(one.path, one.line) for one in found.broken] == [("record.py", 6)]
+
+
 def test_what_was_found_is_kept_for_the_same_tree(tmp_path: Path, archive: Archive) -> None:
     write(tmp_path)
     after = MODEL.replace(OLD, FUSED)
@@ -107,6 +118,25 @@ def test_a_text_has_no_repository(tmp_path: Path, archive: Archive) -> None:
     program = TextProgram(source="class ModelNew: ...", entry="ModelNew")
     given = an_evaluation(Candidate(problem_id="p", program=program, proposer="x"))
     assert Acceptor(tmp_path, DiscoveryConfig(), archive).accepted(given, 600.0) is given
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python train.py --steps 3", ("train.py", ("--steps", "3"))),
+        ("env X=1 python pkg/model.py", ("pkg/model.py", ())),
+        ("python -m pytest tests/test_model.py", None),
+        ("python missing.py", None),
+        ("make trace", None),
+    ],
+)
+def test_a_trace_command_that_runs_a_file_is_one_of_the_programs(tmp_path, command, found):
+    write(tmp_path)
+    (tmp_path / "train.py").write_text("import pkg.model\n", encoding="utf-8")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_model.py").write_text("", encoding="utf-8")
+    script = script_of_command(command, tmp_path.resolve())
+    assert (script and (script.path, script.arguments)) == found
 
 
 class Refusing:

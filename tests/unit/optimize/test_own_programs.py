@@ -111,7 +111,10 @@ def overlay(text: str) -> tuple[OverlayFile, ...]:
 
 
 def compared(root: Path, text: str, limit_s: float = 120.0) -> Compared:
-    with programs(root, Harvester) as own:
+    def start(root: Path, import_roots: tuple[str, ...]) -> Harvester:
+        return Harvester(root, import_roots=import_roots)
+
+    with programs(root, start) as own:
         return own.compared(overlay(text), "Block", time.monotonic() + limit_s)
 
 
@@ -148,7 +151,8 @@ class Scripted:
         self.asked: list[bool] = []
 
     @contextlib.contextmanager
-    def start(self, root: Path) -> Iterator[Scripted.One]:
+    def start(self, root: Path, import_roots: tuple[str, ...]) -> Iterator[Scripted.One]:
+        assert import_roots == (".",)
         yield Scripted.One(self, root == self.root.resolve())
 
     class One:

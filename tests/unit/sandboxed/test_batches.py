@@ -48,7 +48,7 @@ def batches(request):
         gathers_early=request.param,
         bounded=(),
     )
-    made.arrange([0])
+    made.get_ready(False, [0], 0, 0.0)
     return made
 
 
@@ -85,9 +85,9 @@ def test_what_requires_a_gradient_is_copied_without_one(batches):
 
 
 def test_a_runner_waits_awake_for_what_is_timed_and_not_between(batches):
-    batches.stand_by(0.1)
+    batches.get_ready(False, None, 0, 0.1)
     assert batches.spin_s == 0.1
-    batches.settle()
+    batches.get_ready(True, [0], 0, 0.0)
     assert batches.spin_s == 0.0
 
 
@@ -138,11 +138,11 @@ def test_a_call_ahead_of_a_batch_leaves_nothing_behind(batches):
     vars(batches.subject).update(train=True, run=run, inputs={3: []}, module=module)
     batches.subject.without_collections = contextlib.nullcontext
     batches.subject.read_own_state = lambda: None
-    batches.arrange([3])
+    batches.get_ready(False, [3], 0, 0.0)
     batches.batch(seed=0)
     batches.settle()
     batches.subject.inputs = {3: [given]}
-    batches.arrange([1, 2])
+    batches.get_ready(False, [1, 2], 0, 0.0)
     for _ in range(2):
         batches.rehearse(1)
     assert called == [(3, True)] * 3, "on inputs of the batch before"
@@ -177,7 +177,7 @@ def committing():
     slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))
     slots = [[replace(slot, offset=64 * number)] for number in range(3)]
     made.lay_out(slots, step_bytes=64, num_regions=0, seeded=False, gathers_early=False, bounded=())
-    made.arrange([0, 1, 2])
+    made.get_ready(False, [0, 1, 2], 0, 0.0)
     yield made, written, slots
     handed.close()
     written.close()

@@ -27,7 +27,7 @@ from cudal1_ci.sandboxed.wire.arguments import Call, Constant, Instance, Items, 
 from cudal1_ci.sandboxed.wire.channel import Channel, ChannelClosed, ChannelTimeout
 from cudal1_ci.sandboxed.wire.codec import ProtocolError, decode, encode
 from cudal1_ci.sandboxed.wire.programs import TextProgram
-from cudal1_ci.sandboxed.wire.runner import REQUEST, Build, Prepare, Settle
+from cudal1_ci.sandboxed.wire.runner import REQUEST, Build, GetReady, Prepare
 from cudal1_ci.sandboxed.wire.tensors import Slot
 from tests.unit.sandboxed.messages import spec
 
@@ -109,9 +109,9 @@ def test_messages_and_descriptors_arrive_whole(ends):
     assert other.receive(REQUEST, 10)[0] == large
     sender.join()
     read_end, write_end = os.pipe()
-    one.send(Settle(), [write_end])
+    one.send(GetReady(), [write_end])
     message, (received,) = other.receive(REQUEST, 5)
-    assert message == Settle()
+    assert message == GetReady()
     os.write(received, b"hello")
     assert os.read(read_end, 5) == b"hello"
     for fd in (read_end, write_end, received):
@@ -158,9 +158,9 @@ def test_a_peer_that_says_half_of_something_is_waited_for_no_longer_than_was_sai
 def test_what_is_looked_for_without_a_pause_arrives_as_well(ends, spin_s):
     one, other = ends
     reading, writing = os.pipe()
-    threading.Timer(0.2, one.send, (Settle(), [reading])).start()
+    threading.Timer(0.2, one.send, (GetReady(), [reading])).start()
     body, (descriptor,) = other.receive_body(10, spin_s=spin_s)
-    assert body == encode(Settle())
+    assert body == encode(GetReady())
     os.write(writing, b"x")
     assert os.read(descriptor, 1) == b"x"
     for fd in (reading, writing, descriptor):

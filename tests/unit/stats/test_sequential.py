@@ -8,7 +8,9 @@ import statistics
 
 import pytest
 
-from cudal1_ci.stats.sequential import LEVEL, MIXTURE, WEIGHT, half_width
+from cudal1_ci.records import Repetition
+from cudal1_ci.stats.sequential import LEVEL, MIXTURE, WEIGHT, half_width, out_of_reach
+from cudal1_ci.stats.stopping import is_settled
 
 MOST = 12
 
@@ -63,3 +65,33 @@ def share_of_misses(spread: float, rng: random.Random, num_runs: int) -> float:
 def test_the_truth_is_outside_at_any_of_twelve_looks_less_often_than_the_level(spread):
     # In 10^5 runs it was 0.0001, 0.006, 0.025, 0.041 (assets/results/sequential-errors.json).
     assert share_of_misses(spread, random.Random(5), 1500) < LEVEL + 0.01
+
+
+def settled_after(ratios: list[float], control: list[float], settles: str = "gain") -> int:
+    """The number of repetitions at which measuring stops."""
+    for count in range(2, MOST + 1):
+        pairs = zip(ratios[:count], control[:count], strict=True)
+        ours, theirs = [], []
+        for ratio, stray in pairs:
+            one = [100.0 * math.exp(-log) for log in (ratio, stray)]
+            ours.append(Repetition(reference_us=(100.0,), candidate_us=(one[0],), num_calls=1))
+            theirs.append(Repetition(reference_us=(100.0,), candidate_us=(one[1],), num_calls=1))
+        if is_settled(ours, theirs, 0.01, "cpu", 0.03, settles):
+            return count
+    raise AssertionError("it stops at the most")
+
+
+def test_a_claim_that_is_out_of_reach_is_given_up_early():
+    rng = random.Random(1)
+    noise = [[rng.gauss(0, 0.09) for _ in range(MOST)] for _ in range(2)]
+    assert settled_after(*noise) <= 4
+    assert settled_after(*noise, settles="difference") == MOST, "which is no claim"
+    faster = [one + math.log(1.25) for one in noise[0]]
+    assert settled_after(faster, noise[1]) > 4
+
+
+def test_what_is_out_of_reach_depends_on_what_can_still_come():
+    floor, ratios, control = math.log(1.02), [math.log(1.03)] * 3, [0.03, -0.03, 0.0]
+    assert not out_of_reach(ratios, control, 0.05, floor, MOST)
+    assert out_of_reach(ratios * 3, control * 3, 0.05, floor, MOST)
+    assert not out_of_reach([math.log(1.1)] * 9, control * 3, 0.05, floor, MOST)

@@ -17,9 +17,11 @@ from ...wire.tensors import bare
 from ...wire.verdicts import ContractCheck, Finding
 from ..cases import Case, Limits, Rejected
 from ..inputs import InputSet, Room, each_same_bits
+from ..near_inputs import shaken
 from ..spread import MANY_CALLS
+from ..ties import NUM_CALLS
 from .judgement import Result, contradiction, different_facts, filled
-from .lines import Line, Use, derive
+from .lines import FLOATS, Line, Use, derive
 
 USE_S, MULTIPLE = 20.0, 20.0
 """Most seconds of one use, or what the user's limit of calls is where that is less. A candidate
@@ -316,6 +318,7 @@ def differs_already(known: ContractKnowledge, candidate: Party, reference: Party
         theirs,
         lambda: exact(reference, USUAL),
         lambda: rounded(reference, USUAL),
+        lambda: near(reference, USUAL),
     )
     if said is None or not OFF.search(said):
         return ""
@@ -346,6 +349,7 @@ def compare_line(
                 theirs,
                 lambda use=use: exact(reference, use),  # type: ignore[misc]
                 lambda use=use: rounded(reference, use),  # type: ignore[misc]
+                lambda use=use: near(reference, use),  # type: ignore[misc]
                 has_odd=line.group == "values",
             )
             if said is not None and is_product_with_zero(use, ours, theirs, reference, candidate):
@@ -388,7 +392,7 @@ def is_product_with_zero(
         return filled(odd, theirs, [other]) if odd is not None and other is not None else None
 
     said = contradiction(
-        candidate.case, use.recipe, wanted, theirs, truth, lambda: (), has_odd=True
+        candidate.case, use.recipe, wanted, theirs, truth, tuple, tuple, has_odd=True
     )
     return said is None
 
@@ -411,6 +415,24 @@ def rounded(reference: Party, use: Use) -> list[Result]:
     seed = reference.case.seed
     try:
         return [reference.result(use, rounding=seed + number) for number in range(MANY_CALLS)]
+    except (RunnerFailure, Rejected):
+        return []
+
+
+def near(reference: Party, use: Use) -> list[Result]:
+    """Return what the use of the reference comes to on inputs that differ by rounding; [] where it
+    fails."""
+    case = reference.case
+    generator = torch.Generator(case.accelerator.device).manual_seed(case.seed)
+    is_cast = use.recipe == "dtype" and use.value in FLOATS
+    dtype = getattr(torch, str(use.value)) if is_cast else None
+
+    def sets() -> list[InputSet]:
+        made = use.sets() if use.sets is not None else [case.trials[0][1]]
+        return [shaken(one, generator, dtype) for one in made]
+
+    try:
+        return [reference.result(replace(use, sets=sets)) for _ in range(NUM_CALLS)]
     except (RunnerFailure, Rejected):
         return []
 

@@ -13,6 +13,7 @@ from ...wire.tensors import OutputSlot
 from ..cases import Case
 from ..compare import Difference, difference, tolerance
 from ..spread import MOST_JUMPS, deviation, most_of, share_of, with_spread
+from ..ties import Ties, extend, is_whole, with_ties
 
 MOST_SHOWN = 160
 OUTPUT = re.compile(r"output (\d+)\b")
@@ -50,7 +51,8 @@ class Result:
 Oracle = Callable[[], Result | None]
 """Repeats the use with the reference in float64, where it runs so."""
 Rounded = Callable[[], Sequence[Result]]
-"""Repeats the use with the reference under random rounding (spread.py), a number of times."""
+"""Repeats the use with the reference a number of times: under random rounding (spread.py), or on
+inputs that differ by rounding (ties.py)."""
 
 
 def contradiction(
@@ -60,6 +62,7 @@ def contradiction(
     theirs: Result,
     oracle: Oracle,
     rounded: Rounded,
+    near: Rounded,
     *,
     has_odd: bool = False,
 ) -> str | None:
@@ -70,7 +73,7 @@ def contradiction(
     if recipe == "peak":
         return peak_memory(ours.growth, theirs.growth)
     return different_facts(ours, theirs) or different_values(
-        case, ours, theirs, oracle, rounded, has_odd=has_odd
+        case, ours, theirs, oracle, rounded, near, has_odd=has_odd
     )
 
 
@@ -139,6 +142,7 @@ def different_values(
     theirs: Result,
     oracle: Oracle,
     rounded: Rounded,
+    near: Rounded,
     *,
     has_odd: bool,
 ) -> str | None:
@@ -165,6 +169,11 @@ def different_values(
         far = case.difference(finite(its), finite(mine), known, noise)
         if far.excess <= 1 or (far.is_loose and case.precision != "strict"):
             continue
+        if is_whole(mine):
+            its = with_near_ties(ours, theirs, near())[number]
+            if case.difference(its, mine, known, noise).excess <= 1:
+                continue
+            return f"{name} is off by {far.max_abs:.3g} at {far.where or 'its only element'}"
         if not has_asked:
             exact, has_asked = oracle(), True
         again = with_oracle(case, mine, its, exact, number, known, noise)
@@ -175,6 +184,18 @@ def different_values(
                     continue
             return f"{name} is off by {far.max_abs:.3g} at {far.where or 'its only element'}"
     return None
+
+
+def with_near_ties(
+    ours: Result, theirs: Result, nearby: Sequence[Result]
+) -> Sequence[torch.Tensor]:
+    """Return the candidate's tensors with the reference's choice where rounding of the inputs
+    decides."""
+    ties: dict[int, Ties] = {}
+    sizes = [size for tensor in ours.tensors for size in tensor.shape]
+    for one in nearby:
+        extend(ties, ours.tensors, one.tensors, max(sizes, default=1) - 1)
+    return with_ties(ties, theirs.tensors, ours.tensors)
 
 
 def is_explained(

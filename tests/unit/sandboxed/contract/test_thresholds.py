@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cudal1_ci.sandboxed.verifier.contract.judgement import is_explained
+from cudal1_ci.sandboxed.verifier.contract.judgement import Result, is_explained, with_near_ties
 
 EXPECTED = torch.rand(4, 500, generator=torch.Generator().manual_seed(0))
 CASE = SimpleNamespace(given=None, accelerator=SimpleNamespace(device=torch.device("cpu")))
@@ -34,3 +34,19 @@ def flipped(*places):
 )
 def test_a_jump_of_the_reference_explains_the_same_element_alone(got, nearby, is_right):
     assert is_explained(CASE, EXPECTED, got, nearby) is is_right
+
+
+def places(*numbers):
+    """Return a use that came to the places of the largest numbers of two rows."""
+    return Result((), (), (), [torch.tensor([[5, 2, 0], list(numbers)])], False, ())
+
+
+@pytest.mark.parametrize(
+    ("got", "is_right"),
+    [((7, 3, 1), True), ((9, 3, 1), True), ((7, 3, 4), False), ((3, 3, 1), False)],
+)
+def test_a_choice_among_equal_numbers_may_be_another_one(got, is_right):
+    """The first of the second row is a tie: a place up to the longest row's, and none twice."""
+    ours, nearby = places(7, 3, 1), [places(7, 3, 1), places(9, 3, 1)]
+    found = with_near_ties(ours, places(*got), nearby)
+    assert torch.equal(found[0], ours.tensors[0]) is is_right

@@ -1,0 +1,15 @@
+"""Draws from torch's generator where the reference has one of its own.
+
+Family: specialization.
+"""
+
+import torch
+from torch import nn
+
+EXPECT = ("incorrect_values", "values.mismatch")
+REFERENCE = "own_generator"
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, given):
+        return torch.rand_like(x).mul_(2).add_(x).sub_(torch.rand(x.shape, generator=given))
