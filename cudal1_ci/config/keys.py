@@ -60,6 +60,8 @@ class Settings(Record, frozen=True, kw_only=True):
 
     trace: str | None = None
     """Command whose calls of the project's code become workloads: `pytest -q`."""
+    harvest: bool = False
+    """Run the repository for its calls, confined: README, docs, examples, notebooks, tests."""
     python: str | None = None
     """Interpreter of the project; None is found: an activated environment, or the project's own."""
     device: DeviceName = "auto"
