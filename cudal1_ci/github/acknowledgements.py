@@ -130,7 +130,7 @@ def is_open_regression(comparison: Comparison) -> bool:
 
 
 def missing_state(comparison: Comparison) -> str | None:
-    """Return why a target was not measured, where nobody has agreed to that."""
+    """Return why a target was not measured, unless somebody has agreed to that."""
     states = (one for one in states_of_comparison(comparison) if STATES[one][0] == "on-missing")
     return None if comparison.verdict == "regression" else next(states, None)
 

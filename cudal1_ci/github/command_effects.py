@@ -251,7 +251,7 @@ def _acknowledge(
 
 
 def _find_open(command: Command, document: Report) -> Entry | Decision:
-    """Return the one target that the command names, with or without the file, and that nobody has
+    """Return the one target that the command names, with or without the file, and that no one has
     agreed to yet.
     """
     open_ones = [

@@ -228,7 +228,7 @@ def is_acknowledged(comparison: Comparison) -> bool:
 
 
 def is_missing(comparison: Comparison) -> bool:
-    """Return whether something of a target was not measured, and nobody has agreed to that."""
+    """Return whether something of a target was not measured, and no one has agreed to that."""
     return any(STATES[state][0] == "on-missing" for state in states_of_comparison(comparison))
 
 
