@@ -29,6 +29,7 @@ from cudal1_ci.propose.llm.hack_review.config import OpinionConfig
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.records import Record
 from cudal1_ci.render.config import ReportConfig
+from cudal1_ci.stats.gate import GateConfig
 from cudal1_ci.verification import BuildsConfig, TrialConfig
 
 ENVIRONMENT_PREFIX = "CUDAL1_CI_"
@@ -88,6 +89,7 @@ class Settings(Record, frozen=True, kw_only=True):
     opinion: OpinionConfig = OpinionConfig()
     review: ReviewConfig = ReviewConfig()
     compare: CompareConfig = CompareConfig()
+    gate: GateConfig = GateConfig()
     sweep: SweepConfig = SweepConfig()
     report: ReportConfig = ReportConfig()
 

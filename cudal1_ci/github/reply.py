@@ -47,14 +47,17 @@ FIXES = {
 
 def reacted(repository: str, asked: Asked, reaction: Reaction) -> Post:
     """Build a reaction to the comment."""
-    path = f"/repos/{repository}/issues/comments/{asked.comment_id}/reactions"
+    kind = "pulls" if asked.is_in_review else "issues"
+    path = f"/repos/{repository}/{kind}/comments/{asked.comment_id}/reactions"
     return Post(method="POST", path=path, payload={"content": reaction})
 
 
 def replied(repository: str, asked: Asked, command: Command, text: str) -> Post:
-    """Build a reply on the pull request."""
+    """Build a reply on the pull request, in the thread of the command."""
     body = f"{_mark(asked)}\n{code(command.text)}: {text}"
     path = f"/repos/{repository}/issues/{asked.number}/comments"
+    if asked.is_in_review:
+        path = f"/repos/{repository}/pulls/{asked.number}/comments/{asked.comment_id}/replies"
     return Post(method="POST", path=path, payload={"body": body})
 
 

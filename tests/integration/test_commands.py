@@ -28,12 +28,14 @@ from cudal1_ci.records.published import to_json
 from cudal1_ci.render.digest import digest
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub
 from tests.reports import (
+    DIFF,
     HEAD,
     MODEL,
     PATCH,
     a_report,
     a_target,
     compared,
+    lacking,
     proposed,
     written,
 )
@@ -87,7 +89,14 @@ class Rig:
             "RUNNER_TEMP": str(self.folder),
         }
 
-    def publish(self, report: Report, sha: str = HEAD, run: int = RUN, **more: str) -> None:
+    def publish(
+        self,
+        report: Report,
+        sha: str = HEAD,
+        run: int = RUN,
+        words: tuple[str, ...] = (),
+        **more: str,
+    ) -> None:
         """As the measuring workflow does, a minute before anybody reads it."""
         report = msgspec.structs.replace(report, head_sha=sha)
         file = written(self.folder / "posted.json", report)
@@ -96,8 +105,8 @@ class Rig:
         event = {"pull_request": {"number": 7, "head": head, "base": base}}
         environ = self.environment("pull_request", event, run, more.pop("workflow", "cudal1-ci"))
         known: dict[str, str | None] = {n: None for n in os.environ if n.startswith("GITHUB_")}
-        words = ["publish", str(file), "--commands", "--no-suggestions"]
-        done = CliRunner().invoke(main, words, env={**known, **environ})
+        all_words = ["publish", str(file), "--commands", "--no-suggestions", *words]
+        done = CliRunner().invoke(main, all_words, env={**known, **environ})
         assert done.exit_code == 0, done.output
         self.github.tick(60)
 
@@ -157,6 +166,43 @@ class Rig:
 @pytest.fixture
 def rig(github, tmp_path) -> Rig:
     return Rig(github, tmp_path)
+
+
+def test_a_command_in_the_thread_of_a_suggestion_is_answered_there(rig, github):
+    github.files[7] = [{"filename": "pkg/model.py", "status": "modified", "patch": DIFF}]
+    rig.publish(a_report(proposed()))
+    github.review_comments[900] = {
+        "id": 900,
+        "pull": 7,
+        "path": "pkg/model.py",
+        "line": 6,
+        "side": "RIGHT",
+        "body": "/cudal1 help",
+        "user": {"login": "me"},
+        "updated_at": github.stamp,
+    }
+    event = rig.event("unused")
+    comment = {**event["comment"], "id": 900, "body": "/cudal1 help"}
+    in_review = {
+        **{name: event[name] for name in ("action", "repository")},
+        "comment": comment,
+        "pull_request": {"number": 7},
+    }
+    environ = rig.environment("pull_request_review_comment", in_review, 500, "cudal1-ci commands")
+    for _ in range(2):
+        assert commands(environ) == 0
+    answers = [c["body"] for c in github.review_comments.values() if "/cudal1 apply" in c["body"]]
+    assert len(answers) == 1, "a run that is started again answers no second time"
+    assert rig.replies == []
+
+
+def test_what_was_lost_is_agreed_to_and_the_check_is_a_success(rig, github):
+    report = a_report(lacking("lost"), compared("same", 1.0, target=a_target("other")))
+    rig.publish(report, words=("--fail-on", "regression"))
+    rig.artifact(report)
+    assert rig.say("/cudal1 ack pool nothing uses it any more", INPUT_FAIL_ON="regression") == 0
+    assert [c["conclusion"] for c in github.checks.values()] == ["failure", "success"]
+    assert "that it was not measured is acknowledged by me" in rig.report_comment
 
 
 # --- run, optimize, skip, help -------------------------------------------------------------------
@@ -461,13 +507,17 @@ def test_a_report_cannot_bring_an_agreement_along(rig, github):
 @pytest.mark.parametrize(
     ("body", "report", "why"),
     [
-        ("/cudal1 ack other because", REGRESSION, "no regression has that name"),
+        ("/cudal1 ack other because", REGRESSION, "no target has that name"),
         (
             "/cudal1 ack pool because",
             a_report(compared("regression"), compared("regression", target=a_target(path="b.py"))),
-            "several regressions have that name",
+            "several targets have that name",
         ),
-        ("/cudal1 ack pool because", a_report(compared("improvement", 0.5)), "has no regression"),
+        (
+            "/cudal1 ack pool because",
+            a_report(compared("improvement", 0.5)),
+            "nothing that could be acknowledged",
+        ),
         (f"/cudal1 ack pool {NEXT} because", REGRESSION, HEAD),
     ],
 )

@@ -207,8 +207,8 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
             assert job["permissions"] == {"contents": "read"}, name
             continue
         rights = {"checks", "pull-requests"}
-        rights |= {"actions", "contents"} if path.name == ANSWERING else set()
-        rights = {"issues"} if path.name == SWEEPING else rights
+        rights |= {"actions", "contents", "issues"} if path.name == ANSWERING else set()
+        rights = {"checks", "issues"} if path.name == SWEEPING else rights
         rights = {"security-events"} if path.name == SCANNING else rights
         rights = RELEASE_RIGHTS[name] if path.name == RELEASING else rights
         is_trend = path.name == REMEMBERING
