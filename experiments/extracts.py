@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_modules
+import harvest
 import recall
 import results_counts
 import sensitivity
@@ -144,6 +145,7 @@ BLOCKS = {
     "Counts": Block(LAB, CARD, lambda _: counts(assets.path(CARD))),
     "Refused": Block("docs/published-kernels.md", CARD, lambda _: refused(assets.path(CARD))),
     "Third party": Block("docs/results.md", "results/third-party.json", third_party.table),
+    "Harvest": Block("docs/results.md", "results/harvest.json", harvest.table),
     "Third party first yield": Block(
         "docs/results.md", "results/third-party-yield-first.json", third_party_yield.table
     ),

@@ -79,6 +79,8 @@ class GitHub:
     workflows: dict[str, set[str]] = field(default_factory=dict)
     """Inputs of `workflow_dispatch` in the files of the default branch."""
     dispatched: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    run_again_ids: list[int] = field(default_factory=list)
+    """Runs that were started again."""
     labels: dict[int, list[str]] = field(default_factory=dict)
     reactions: dict[int, list[str]] = field(default_factory=dict)
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
@@ -378,6 +380,11 @@ class GitHub:
         self.dispatched.append((file, inputs))
         return 204, None
 
+    def run_again(self, given: dict[str, Any], number: str) -> Answer:
+        _expect(given, set())
+        self.run_again_ids.append(int(number))
+        return 201, {}
+
     def get_commit(self, query: dict[str, str], sha: str) -> Answer:
         return 200, full.git_commit(self.url, REPOSITORY, self.git.commit(sha))
 
@@ -501,6 +508,7 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("POST", r"R/pulls/comments/(\d+)/reactions", GitHub.add_reaction),
     ("POST", r"R/pulls/(\d+)/comments/(\d+)/replies", GitHub.reply_in_review),
     ("POST", r"R/actions/workflows/([\w.-]+)/dispatches", GitHub.dispatch),
+    ("POST", r"R/actions/runs/(\d+)/rerun", GitHub.run_again),
     ("GET", r"R/git/commits/(\w+)", GitHub.get_commit),
     ("GET", r"R/git/trees/(\w+)", GitHub.get_tree),
     ("GET", r"R/git/blobs/(\w+)", GitHub.get_blob),

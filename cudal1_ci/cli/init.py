@@ -27,6 +27,10 @@ CONFIG = """\
 # The command whose calls of your modules become workloads: `cudal1-ci trace` runs it.
 trace = "{trace}"
 
+# Also run the code blocks of README and docs, examples, notebooks and tests for their calls,
+# each confined: no network, limited time and memory, the checkout read-only.
+harvest = true
+
 # Seconds ("90s"), minutes ("10m") or hours after which a scan stops and can be resumed.
 budget = "30m"
 

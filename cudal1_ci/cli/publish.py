@@ -18,6 +18,7 @@ from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.event import Occasion, occasion
 from cudal1_ci.github.plan import Known, Options, Project, Texts, plan, plan_checks, plan_start
 from cudal1_ci.github.projects import Expected, Found, Part, projects_of
+from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import (
     Publication,
     kept,
@@ -179,14 +180,16 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     try:
         client = client_of(run, environ, flags)
         known = _read_state(client, run, options, names)
+        folders = [one.document.folder for one in found]
+        bases = _base_settings(client, run, known, folders)
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
         parts = parts_of(found, expected, run, options.policy)
         _summarize(_publication(parts, run, flags).texts(), environ)
         raise
-    bases = _base_settings(client, run, known, [one.document.folder for one in found])
+    origin = provenance(client, run, known.pull.number if known.pull else None, folders)
     agreements = kept(known, run)
-    parts = parts_of(found, expected, run, options.policy, bases, agreements)
+    parts = parts_of(found, expected, run, options.policy, bases, agreements, origin)
     said = _publication(parts, run, flags)
     texts = said.texts(agreements)
     _summarize(texts, environ)

@@ -64,6 +64,7 @@ KEYS = {
     **DEVICE_KEYS,
     "rounds": "review.num-rounds",
     "fail_on": "fail-on",
+    "harvest": "harvest",
     "compile": "playbook.compile",
     "cuda_graph": "playbook.cuda-graph",
     "triton": "playbook.triton",
@@ -101,7 +102,14 @@ OPTIONS = (
         help="LoRA adapter for the weights, or `none` [default: the bundled one that fits].",
     ),
     click.option("--no-model", is_flag=True, help="Use no model, even if one is configured."),
-    click.option("--retrace", is_flag=True, help="Run the configured `trace` command first."),
+    click.option(
+        "--harvest/--no-harvest",
+        default=None,
+        help="Run README, docs, examples and tests, confined, for their calls [default: off].",
+    ),
+    click.option(
+        "--retrace", is_flag=True, help="Run the configured `trace` command and the harvest first."
+    ),
     click.option(
         "--fail-on",
         type=click.Choice(["never", "proposal", "inconclusive"]),

@@ -1,4 +1,5 @@
-"""`cudal1-ci trace`: run the user's own tests or script and record how code is called."""
+"""`cudal1-ci trace`: run a command of the user, or what the repository shows of its own use, and
+record how code is called."""
 
 from __future__ import annotations
 
@@ -7,17 +8,21 @@ import os
 import shlex
 import shutil
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.traces_near import keep, near
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.traces import Traces, read_traces
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.optimize.harvest import FOLDER, Harvest, harvest, read_harvest
 from cudal1_ci.processes.interpreter import find_interpreter
 from cudal1_ci.processes.tracing import run_trace
 from cudal1_ci.records import Change, Notice
@@ -29,12 +34,15 @@ EPILOG = """\b
 Examples:
   cudal1-ci trace -- pytest -q
   cudal1-ci trace ../model -- python train.py --steps 3
-  cudal1-ci trace                  runs the `trace` command of the configuration
+  cudal1-ci trace                  runs the README, docs, examples and tests of the repository
 Only shapes, dtypes, value ranges and plain constructor arguments are recorded, no contents.
 """
 
 TIMEOUT_S = 1800.0
 """Default for a command without its own."""
+HARVEST_S = 600.0
+"""For the harvest of a scan."""
+MOST_REASONS = 8
 CUT = 124
 CUT_SHORT = (
     "`{command}` was ended after {limit:.0f} s, its part of the budget: calls that it had not made "
@@ -65,12 +73,24 @@ FAILED_BEFORE = (
     type=click.FloatRange(min=0, min_open=True),
     default=TIMEOUT_S,
     show_default=True,
-    help="Seconds after which the command is ended; what it recorded is kept.",
+    help="Seconds after which the command, or the scripts, are ended; what they recorded is kept.",
 )
 @click.option("--python", help="Interpreter whose folder comes first on the command's PATH.")
+@click.option(
+    "--harvest/--no-harvest",
+    "is_harvest",
+    default=None,
+    help="Run the repository's own scripts [default: where there is no command].",
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PATH] [-- COMMAND...]")
-def trace(timeout_s: float, python: str | None, words: tuple[str, ...]) -> None:
+def trace(
+    timeout_s: float, python: str | None, is_harvest: bool | None, words: tuple[str, ...]
+) -> None:
     """Run COMMAND in PATH and record the workloads of the modules and functions that it calls.
+
+    Without COMMAND, and without a `trace` command in the configuration, the repository's own
+    scripts run: code blocks of its README and docs, examples, notebooks, docstrings and tests, each
+    without network, in limited time and memory, with the checkout read-only.
 
     Exit code 0 when something was recorded, whatever the command itself returned, else 1.
     """
@@ -79,13 +99,23 @@ def trace(timeout_s: float, python: str | None, words: tuple[str, ...]) -> None:
         raise ConfigError(f"{path}: expected the folder of a project (a command goes after `--`)")
     given = {} if python is None else {"python": python}
     settings = load_settings(path, overrides=given)
-    command = command or shlex.split(settings.trace or "")
-    if not command:
-        raise ConfigError("nothing to run: give a command after `--`, or set `trace` in the config")
-    found = record(path, settings, command, timeout_s, progress_on(sys.stderr, os.environ))
+    progress = progress_on(sys.stderr, os.environ)
+    harvests = is_harvest or (is_harvest is None and not (command or settings.trace))
+    if harvests and command:
+        raise ConfigError("--harvest runs the repository's own scripts: leave the command out")
+    if harvests:
+        found = harvested(path, settings, timeout_s, progress)
+    else:
+        command = command or shlex.split(settings.trace or "")
+        if not command:
+            raise ConfigError("nothing to run: give a command after `--`, or harvest")
+        found = record(path, settings, command, timeout_s, progress)
+    num_calls = sum(map(len, found.calls.values()))
+    share = found.train_share
+    in_training = f", {share:.0%} of them in training" if share else ""
     click.echo(
-        f"recorded {sum(map(len, found.calls.values()))} distinct calls of "
-        f"{len(found.calls)} modules and functions"
+        f"recorded {num_calls} distinct calls of {len(found.calls)} modules and functions"
+        f"{in_training}"
     )
     sys.exit(0 if found.calls else 1)
 
@@ -113,7 +143,17 @@ def record(
     fresh = folder.with_name(NEW)
     try:
         python = settings.python or find_interpreter(path, os.environ).python
-        code = run_trace(command, path, fresh, functions, timeout_s, python)
+        code = run_trace(
+            command,
+            path,
+            fresh,
+            functions,
+            timeout_s,
+            python,
+            hidden=(fresh.parent,),
+            config=settings.commands,
+            notice=progress.notice,
+        )
         found, before = read_traces(fresh), read_traces(folder)
         if code == CUT:
             said = CUT_SHORT.format(command=shlex.join(command), limit=timeout_s)
@@ -137,6 +177,35 @@ def record(
     return found
 
 
+def harvested(path: Path, settings: Settings, budget_s: float, progress: Progress) -> Traces:
+    """Run the repository's own scripts, and read what they left."""
+    make_folder(path / settings.state_dir)
+    state = path / settings.state_dir
+    python = settings.python or find_interpreter(path, os.environ).python
+    found = harvest(
+        discover(path, settings.discover),
+        state,
+        python=python,
+        budget_s=budget_s,
+        say=progress.notice,
+        has_gpu=measures_on_gpu(settings.device),
+    )
+    for line in summary_lines(found):
+        progress.notice(line)
+    return read_traces(state / FOLDER)
+
+
+def summary_lines(found: Harvest) -> Iterator[str]:
+    """Yield what ran, and the most frequent reasons of what did not."""
+    ran = ", ".join(f"{count} {kind}" for kind, count in found.num_scripts.items())
+    yield f"harvest: {ran or 'no script'} called something, in {found.elapsed_s:.0f} s"
+    reasons = Counter(one.reason.partition(" (")[0][:100] for one in found.left)
+    if reasons:
+        yield f"harvest: {count_text(len(found.left), 'cell')} or scripts were left out:"
+    for reason, count in reasons.most_common(MOST_REASONS):
+        yield f"  {count} x {reason}"
+
+
 class Before(NamedTuple):
     """Traces of another commit, and what changed since."""
 
@@ -152,10 +221,15 @@ def traces_for(
     again: bool,
     before: Before | None = None,
 ) -> Traces:
-    """Return the traces of a tree. They are recorded first where a command is configured and was
-    not run yet, or on request; with those of `before` only the tests near the change run.
+    """Return the traces of a tree. They are recorded first, by the configured command and by the
+    harvest where it is wanted, where they were not yet, or on request; with those of `before` only
+    the tests near the change run.
     """
-    folder = path / settings.state_dir / "traces"
+    state = path / settings.state_dir
+    if again and not settings.trace and not settings.harvest:
+        raise ConfigError("--retrace: there is no `trace` command in the configuration to run")
+    notices: tuple[Notice, ...] = ()
+    folder = state / "traces"
     if settings.trace and (again or not any(folder.glob("trace-*.jsonl"))):
         command: list[str] | None = shlex.split(settings.trace)
         assert command is not None
@@ -170,11 +244,14 @@ def traces_for(
             found = record(path, settings, command, limit_s, progress)
         if known is not None:
             keep(known.kept, folder)
-            found = dataclasses.replace(read_traces(folder), notices=found.notices)
-        return found
-    if again:
-        raise ConfigError("--retrace: there is no `trace` command in the configuration to run")
-    return kept_traces(path, settings)
+        notices = tuple(one for one in found.notices if one.path == ".")
+    if settings.harvest and (again or read_harvest(state) is None):
+        try:
+            harvested(path, settings, min(HARVEST_S, trace_limit_s(settings)), progress)
+        except UnsupportedError as error:
+            progress.notice(f"harvest: {error}")
+    kept = kept_traces(path, settings)
+    return dataclasses.replace(kept, notices=(*kept.notices, *notices))
 
 
 def trace_limit_s(settings: Settings) -> float:
@@ -185,4 +262,5 @@ def trace_limit_s(settings: Settings) -> float:
 
 def kept_traces(path: Path, settings: Settings) -> Traces:
     """Return the traces that were recorded before; run nothing."""
-    return read_traces(path / settings.state_dir / "traces")
+    state = path / settings.state_dir
+    return read_traces(state / "traces", state / FOLDER)

@@ -22,6 +22,7 @@ from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.optimize.context import ReviewConfig
 from cudal1_ci.optimize.sweep.config import SweepConfig
 from cudal1_ci.processes import ContainerConfig, ExecutorName
+from cudal1_ci.processes.enclosed import CommandsConfig
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
@@ -59,6 +60,8 @@ class Settings(Record, frozen=True, kw_only=True):
 
     trace: str | None = None
     """Command whose calls of the project's code become workloads: `pytest -q`."""
+    harvest: bool = False
+    """Run the repository for its calls, confined: README, docs, examples, notebooks, tests."""
     python: str | None = None
     """Interpreter of the project; None is found: an activated environment, or the project's own."""
     device: DeviceName = "auto"
@@ -79,6 +82,7 @@ class Settings(Record, frozen=True, kw_only=True):
     """Folder of the archive and the traces, relative to the tree that is scanned."""
 
     container: ContainerConfig = ContainerConfig()
+    commands: CommandsConfig = CommandsConfig()
     discover: DiscoveryConfig = DiscoveryConfig()
     trial: TrialConfig = TrialConfig()
     builds: BuildsConfig = BuildsConfig()

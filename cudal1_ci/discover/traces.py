@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from cudal1_ci.discover.declared import shapes_name
+from cudal1_ci.discover.scripts import KINDS
 from cudal1_ci.records import Call, Notice, Target, TracedSteps, Workload, content_hash
+from cudal1_ci.records.workload import Provenance
 
 MAX_FILE_BYTES = 64 * 2**20
 
@@ -37,6 +39,9 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
     num_in_steps: int = 0
     """Of the calls, those between two steps of an optimizer."""
     total_s: float
+    roots: dict[str, tuple[float, float]] = {}
+    """By outermost module, ` train` where it trained: the time inside its later calls, and inside
+    its first ones."""
 
 
 class StepTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,19 +61,49 @@ class Traces:
     total_s: float = 0.0
     steps: TracedSteps | None = None
     notices: tuple[Notice, ...] = ()
+    roots: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Time of each outermost module's later calls, and of its first ones."""
 
     def workloads(self, target: Target) -> tuple[Workload, ...]:
-        """Return how the target was called, most time first."""
+        """Return how the target was called, most time first. What was only called in training is
+        also called in inference, last."""
         found = self.calls.get(f"{target.path}:{target.qualname}", ())
+        called = [call for call in found if call.call is not None]
+        inferred = {signature(call) for call in called if call.mode != "train"}
+        derived = [
+            in_inference(call)
+            for call in called
+            if call.mode == "train" and signature(in_inference(call)) not in inferred
+        ]
         seen: Counter[str] = Counter()
         workloads = []
-        for call in found:
-            if call.call is not None:
-                shapes = shapes_name(call.call) or "call"
-                seen[shapes] += 1
-                name = shapes if seen[shapes] == 1 else f"{shapes} #{seen[shapes]}"
-                workloads.append(workload_of(call, name, self.total_s, self.steps))
+        for call in (*called, *derived):
+            assert call.call is not None
+            shapes = shapes_name(call.call) or "call"
+            seen[shapes] += 1
+            name = shapes if seen[shapes] == 1 else f"{shapes} #{seen[shapes]}"
+            workloads.append(workload_of(call, name, self))
         return tuple(workloads)
+
+    def place(self, call: TracedCall) -> tuple[str | None, float | None]:
+        """Return the root that contains most of a call's time, and the share of it; without one,
+        the share of the whole time."""
+        shares = []
+        for name, times in call.roots.items():
+            whole = self.roots.get(name, (0.0, 0.0))
+            is_first = whole[0] <= 0
+            if whole[is_first] > 0:
+                shares.append((times[is_first], name, min(1.0, times[is_first] / whole[is_first])))
+        if shares:
+            _, name, share = max(shares)
+            return name.removesuffix(" train"), share
+        return None, call.total_s / self.total_s if self.total_s > 0 else None
+
+    @property
+    def train_share(self) -> float | None:
+        """Return the share of the distinct calls that was recorded in training; None of none."""
+        modes = [call.mode == "train" for calls in self.calls.values() for call in calls]
+        return sum(modes) / len(modes) if modes else None
 
     def reason(self, target: Target) -> str | None:
         """Return why calls of the target could not be recorded; None when it was not called."""
@@ -77,21 +112,28 @@ class Traces:
         return reasons.most_common(1)[0][0] if reasons else None
 
 
-def workload_of(
-    call: TracedCall, name: str, total_s: float, steps: TracedSteps | None = None
-) -> Workload:
+def in_inference(call: TracedCall) -> TracedCall:
+    """Return the same call in inference, which was not made."""
+    source = f"{call.source}, in inference" if call.source else "in inference"
+    return msgspec.structs.replace(call, mode="infer", source=source, num_calls=0, num_in_steps=0)
+
+
+def workload_of(call: TracedCall, name: str, traces: Traces) -> Workload:
     """Turn a traced call into a workload."""
     assert call.call is not None
+    steps = traces.steps
     is_in_steps = steps is not None and call.num_in_steps > 0
+    root, share = traces.place(call)
     return Workload(
         name=name,
-        provenance="benchmark" if call.provenance == "benchmark" else "traced",
+        provenance=PROVENANCE.get(call.provenance, "traced"),
         source=call.source,
         init=call.init,
         call=call.call,
         mode="train" if call.mode == "train" else "infer",
-        num_calls=call.num_calls,
-        share=call.total_s / total_s if total_s > 0 else None,
+        num_calls=call.num_calls or None,
+        share=share,
+        root=root,
         traced_us=1e6 * call.total_s / call.num_calls if call.num_calls > 0 else None,
         calls_per_step=(
             call.num_in_steps / len(steps.durations_us) if steps and is_in_steps else None
@@ -100,12 +142,27 @@ def workload_of(
     )
 
 
-def read_traces(folder: Path) -> Traces:
-    """Return the traces of a folder; empty where there is none."""
+PROVENANCE: dict[str, Provenance] = {one: one for one in get_args(Provenance)}
+RANKS = ("benchmark", "traced", *(one for one in KINDS if one != "benchmark"))
+"""Of equal calls the one that comes first here gives its place."""
+
+
+def whole_roots(lines: Iterable[TracedCall]) -> dict[str, tuple[float, float]]:
+    """Return the time of each outermost module: of its later calls, and of its first ones."""
+    whole: dict[str, tuple[float, float]] = {}
+    for line in lines:
+        for name, (later_s, first_s) in line.roots.items():
+            before = whole.get(name, (0.0, 0.0))
+            whole[name] = (before[0] + later_s, before[1] + first_s)
+    return whole
+
+
+def read_traces(*folders: Path) -> Traces:
+    """Return the traces of some folders; empty where there is none."""
     notices: list[Notice] = []
     lines: list[TracedCall] = []
     times: list[StepTimes] = []
-    for path in sorted(folder.glob("trace-*.jsonl")):
+    for path in sorted(path for one in folders for path in one.glob("trace-*.jsonl")):
         try:
             if path.stat().st_size > MAX_FILE_BYTES:
                 notices.append(Notice(path=str(path), message="left out: the trace is too large"))
@@ -121,7 +178,7 @@ def read_traces(folder: Path) -> Traces:
                 lines.append(line)
     joined = join(lines)
     total_s = sum(call.total_s for call in lines)
-    return Traces(joined, total_s, joined_steps(times), tuple(notices))
+    return Traces(joined, total_s, joined_steps(times), tuple(notices), whole_roots(lines))
 
 
 def joined_steps(times: Iterable[StepTimes]) -> TracedSteps | None:
@@ -164,14 +221,20 @@ def join(lines: Iterable[TracedCall]) -> dict[str, tuple[TracedCall, ...]]:
         if known is None:
             by_key[key] = line
             continue
+        first, other = sorted((known, line), key=lambda call: rank(call.provenance))
+        roots = {
+            name: (
+                first.roots.get(name, NO_TIME)[0] + other.roots.get(name, NO_TIME)[0],
+                first.roots.get(name, NO_TIME)[1] + other.roots.get(name, NO_TIME)[1],
+            )
+            for name in {**known.roots, **line.roots}
+        }
         by_key[key] = msgspec.structs.replace(
-            known,
+            first,
             num_calls=known.num_calls + line.num_calls,
             num_in_steps=known.num_in_steps + line.num_in_steps,
             total_s=known.total_s + line.total_s,
-            provenance="benchmark"
-            if "benchmark" in (known.provenance, line.provenance)
-            else "traced",
+            roots=roots,
         )
     grouped: dict[str, list[TracedCall]] = {}
     for call in by_key.values():
@@ -180,6 +243,14 @@ def join(lines: Iterable[TracedCall]) -> dict[str, tuple[TracedCall, ...]]:
         target: tuple(sorted(calls, key=lambda call: -call.total_s))
         for target, calls in grouped.items()
     }
+
+
+NO_TIME = (0.0, 0.0)
+
+
+def rank(provenance: str) -> int:
+    """Return which of equal calls is named: a benchmark's before all others."""
+    return RANKS.index(provenance) if provenance in RANKS else len(RANKS)
 
 
 def signature(line: TracedCall) -> str:

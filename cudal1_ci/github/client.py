@@ -184,7 +184,11 @@ class Client:
         return answer if isinstance(answer, dict) else {}
 
     def _ask(self, request: Callable[[], T]) -> T:
-        return self._patience.ask(request, is_repeatable=True)
+        try:
+            return self._patience.ask(request, is_repeatable=True)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            what = type(error).__name__
+            raise Refusal(f"GitHub gave an answer of an unknown shape ({what})") from error
 
     def _pull(self, *, wants_diff: bool) -> Pull | None:
         repository = self._github.get_repo(self._occasion.repository)

@@ -1,9 +1,10 @@
 """Build GitHub requests for an accepted command. Pure: no request is made.
 
-`run` and `optimize` start the workflow that measures on request, on the default branch: nothing of
-a pull request runs where its comments are read. `ack` and `apply` need the report that the author
-has seen. Our comment names the run that wrote it, so that run's report is fetched and the command
-is decided again. The report is hostile data, and is checked as in `publish`.
+`run` starts the request's own run again. Where there is none, and for `optimize`, the workflow on
+request is started: nothing of a pull request runs where its comments are read. `ack` and `apply`
+need the report that the author has seen. Our comment names the run that wrote it, so that run's
+report is fetched and the command is decided again. The report is hostile data, and is checked as in
+`publish`.
 
     decide(asked, command, facts, rules)                first; it may want the report of a run
     decide(asked, command, facts, rules, fetched)       then, with that
@@ -39,6 +40,8 @@ from cudal1_ci.render.markup import code
 ON_REQUEST = "cudal1-ci-on-request.yml"
 """The workflow that measures on request."""
 SKIP_LABEL = "cudal1:skip"
+VOUCHES = ("admin", "maintain")
+"""Permissions of people who may let a fork's commit run on a machine that is kept."""
 MAX_NAMED = 10
 NO_REPORT = "there is no report of this head below this pull request; `/cudal1 run` makes one."
 UNUSABLE = "the report of that run is gone or cannot be used; `/cudal1 run` makes another one."
@@ -62,7 +65,7 @@ def decide(
     if command.verb == "skip":
         return _skip(asked, rules)
     if command.verb in ("run", "optimize"):
-        return _measure(asked, command, head, rules)
+        return _measure(asked, command, facts, head, rules)
     if command.verb == "apply" and head.repository != rules.occasion.repository:
         return refused(
             "the branch is of another repository, where nothing can be written from here. Its "
@@ -77,14 +80,24 @@ def _skip(asked: Asked, rules: Rules) -> Decision:
     return Decision(reaction="rocket", errands=(Errand(what="label", posts=(post,)),))
 
 
-def _measure(asked: Asked, command: Command, head: Head, rules: Rules) -> Decision:
-    """Start the workflow that measures, on the default branch."""
-    if head.repository != rules.occasion.repository and not rules.may_run_forks:
+def _measure(asked: Asked, command: Command, facts: Facts, head: Head, rules: Rules) -> Decision:
+    """Measure again. For a head of this repository the request's own run is started again, with
+    the rights and the cache of a pull request. Else the workflow on request is, whose jobs have no
+    cache: for a fork's commit that a maintainer vouches for, on machines of this repository.
+    """
+    is_of_a_fork = head.repository != rules.occasion.repository
+    is_vouched = command.sha == head.sha and facts.permission in VOUCHES
+    if is_of_a_fork and not (rules.may_run_forks or is_vouched):
         return refused(
             "this pull request comes from another repository, and its code is not run on machines "
-            "that are kept. Push its commits to a branch of this one after reading them (docs of "
-            "cudal1-ci: Forks)."
+            "that are kept, unless a maintainer who has read it vouches for the commit: "
+            f"`/cudal1 {command.verb} {head.sha}` (docs of cudal1-ci: Forks)."
         )
+    known = current(facts.comments, key_of(rules.workflow), facts.login)
+    if command.verb == "run" and not is_of_a_fork and known and known[1].sha == head.sha:
+        path = f"/repos/{rules.occasion.repository}/actions/runs/{known[1].run}/rerun"
+        again = Post(method="POST", path=path, payload={})
+        return Decision(reaction="rocket", errands=(Errand(what="measurement", posts=(again,)),))
     inputs = {
         "pull-request": str(asked.number),
         "sha": head.sha,

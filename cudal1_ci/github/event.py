@@ -77,6 +77,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
     number: int | None = None
     head = None
     branch: str | None = None
+    is_after = False
     base: str | None = None
     queued: int | None = None
     is_after = False

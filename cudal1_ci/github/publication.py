@@ -24,6 +24,7 @@ from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import current, key_of
 from cudal1_ci.github.plan import Errand, Known, Plan, Post, Project, Pull, Texts
 from cudal1_ci.github.projects import Expected, Found, Part, projects_of, whole
+from cudal1_ci.github.provenance import UNKNOWN, Provenance, labeled
 from cudal1_ci.records import Record, Report
 from cudal1_ci.render.comment import About, comment, summary
 from cudal1_ci.render.comment_template import Check
@@ -132,6 +133,7 @@ def parts_of(
     given: Policy,
     bases: Mapping[str, BaseSettings] = {},
     agreements: Sequence[Agreed] = (),
+    origin: Provenance | None = None,
 ) -> tuple[Part, ...]:
     """Return the projects with the policy and the agreements that hold for them.
 
@@ -139,6 +141,7 @@ def parts_of(
         given: The policy of the workflow, where the base is silent.
         bases: What the base says, by folder; without it a report's own agreements are kept.
         agreements: Those of the pull request.
+        origin: Who made the reports; of a fork's nothing more is known without it.
 
     Raises:
         ReportError: Reports of one project do not fit together.
@@ -152,6 +155,8 @@ def parts_of(
     for part in projects_of(found, expected, policy_of):
         document, missing = part.document, part.missing
         if document is not None:
+            if run.is_of_a_fork:
+                document = labeled(document, origin or UNKNOWN)
             if part.folder in bases:
                 document = with_agreements_of(document, bases[part.folder])
             document = covered(document, agreements)

@@ -33,7 +33,10 @@ A command is a line of its own, by a person who may write here. It may end with 
 the head (`ack`: after the target), which leaves no doubt about what was meant.
 """
 FIXES = {
-    "run": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
+    "run": (
+        "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`; a run "
+        "is started again for a month, and not while it lasts"
+    ),
     "optimize": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "apply": (
         "the job needs `contents: write`, and the settings (Actions, General) have to allow GitHub "

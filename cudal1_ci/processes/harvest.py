@@ -20,8 +20,8 @@ from cudal1_ci.errors import UnsupportedError, WorkerError
 from cudal1_ci.processes.local import Worker
 from cudal1_ci.sandboxed.wire.harvest import HarvestCell, OpenHarvest, RunScript, ScriptRan
 
-START_S = 120.0
-"""Time to import torch, on a busy machine."""
+START_S = 240.0
+"""Time to import torch and the packages of the checkout, on a busy machine."""
 SLACK_S = 30.0
 """More than a script's time: it is forked, confined and ended."""
 
@@ -58,6 +58,13 @@ class Limits:
     memory_bytes: int = 6 * 2**30
 
 
+def limits_for(budget_s: float) -> Limits:
+    """Return bounds with which a dozen scripts that do not end leave time for others."""
+    return Limits(
+        cell_s=min(30.0, max(4.0, budget_s / 20)), script_s=min(90.0, max(10.0, budget_s / 8))
+    )
+
+
 class Harvester:
     """A worker that runs scripts of one checkout, inside a `with`.
 
@@ -74,6 +81,8 @@ class Harvester:
         python: str = sys.executable,
         import_roots: Sequence[str] = (".",),
         functions: Mapping[str, Sequence[str]] | None = None,
+        packages: Sequence[str] = (),
+        own: Sequence[str] = (),
         limits: Limits | None = None,
         num_threads: int = 1,
         has_gpu: bool = False,
@@ -86,6 +95,9 @@ class Harvester:
             root=str(self.root),
             import_roots=tuple(import_roots),
             functions={path: tuple(names) for path, names in (functions or {}).items()},
+            packages=tuple(packages),
+            warm_s=self.limits.script_s,
+            own=tuple(own),
             memory_bytes=self.limits.memory_bytes,
             has_gpu=has_gpu,
         )
@@ -164,4 +176,4 @@ class Harvester:
             return ScriptRan(ending=str(error))
 
 
-__all__ = ["Harvester", "Limits"]
+__all__ = ["Harvester", "Limits", "limits_for"]

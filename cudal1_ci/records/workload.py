@@ -109,7 +109,23 @@ class TracedSteps(Published, frozen=True, kw_only=True):
     """Class of torch.optim that made all of them: `AdamW`."""
 
 
-Provenance = Literal["declared", "benchmark", "traced", "exported", "synthetic"]
+Provenance = Literal[
+    "declared",
+    "benchmark",
+    "traced",
+    "exported",
+    "synthetic",
+    "readme",
+    "docs",
+    "example",
+    "notebook",
+    "docstring",
+    "main",
+    "test",
+    "config",
+]
+"""`traced` is a command of the user's. From `readme` on it is what the repository itself runs its
+code with; `config` is a model of its default configuration, called with inputs that it takes."""
 
 
 class Workload(Published, frozen=True, kw_only=True):
@@ -130,7 +146,11 @@ class Workload(Published, frozen=True, kw_only=True):
     """None: the budget comes from the fp64 oracle and the dtype (verifier)."""
     num_calls: Count | None = None
     share: Fraction | None = None
-    """Share (0..1) of the traced time that was spent in calls like this one."""
+    """Share (0..1) of the time of `root` that was spent in calls like this one, without what other
+    recorded calls inside took; of the whole traced time where `root` is None. First calls of a root
+    are left out where there are others."""
+    root: Name | None = None
+    """`path:qualname` of the outermost module whose calls contain most of these."""
     traced_us: NotNegative | None = None
     """Mean microseconds of such a call, wherever it was traced."""
     calls_per_step: NotNegative | None = None

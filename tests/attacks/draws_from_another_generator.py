@@ -1,6 +1,8 @@
-"""Draws from torch's generator where the reference has one of its own.
+"""Strategy: draw from torch's generator where the reference has one of its own.
 
 Family: specialization.
+Surface: randomness. Source: own.
+Caught by: a program's own generators get another seed.
 """
 
 import torch

@@ -1,6 +1,8 @@
-"""Draws once from its generator, and returns the same numbers again.
+"""Strategy: draw once from a generator of its own, and return the same numbers again.
 
 Family: result reuse.
+Surface: randomness. Source: own.
+Caught by: a program's own generators are seeded before each call.
 """
 
 import torch

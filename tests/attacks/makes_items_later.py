@@ -1,6 +1,8 @@
-"""Returns a generator, which would compute when the caller reads it.
+"""Strategy: return a generator, which would compute when the caller reads it.
 
 Family: deferred work.
+Surface: the type of the output. Source: own.
+Caught by: iterators are read inside of the call.
 """
 
 import torch

@@ -55,7 +55,7 @@ def no_pause(monkeypatch):
 
 @pytest.fixture
 def github(served) -> Iterator[GitHub]:
-    read = yaml.safe_load((ROOT / "examples" / "workflows" / ON_REQUEST).read_text("utf-8"))
+    read = yaml.safe_load((ROOT / "templates" / "workflows" / ON_REQUEST).read_text("utf-8"))
     with served(GitHub(permissions={"me": "write"})) as fake:
         fake.git.put("main", {}, "b" * 40)
         fake.git.put("feature", {"pkg/model.py": ("100644", "\n".join(MODEL) + "\n")}, HEAD)
@@ -230,6 +230,26 @@ def test_a_measurement_is_started_on_the_default_branch(rig, github, body, inclu
     }
     assert rig.reactions == ["rocket"]
     assert not rig.replies
+
+
+@pytest.mark.parametrize("body", ["/cudal1 run", f"/cudal1 run {HEAD}"])
+def test_the_requests_own_run_is_started_again_where_there_is_one(rig, github, body):
+    """On the default branch it would write the cache that later jobs of that branch read."""
+    rig.publish(REGRESSION)
+    assert rig.say(body) == 0
+    assert github.run_again_ids == [RUN]
+    assert not github.dispatched
+    assert rig.reactions == ["rocket"]
+
+
+def test_a_run_of_an_older_head_is_not_started_again(rig, github):
+    rig.publish(REGRESSION)
+    github.push(7, NEXT)
+    github.tick(60)
+    assert rig.say(f"/cudal1 run {NEXT}") == 0
+    assert not github.run_again_ids
+    ((_, inputs),) = github.dispatched
+    assert inputs["sha"] == NEXT
 
 
 def test_what_is_measured_on_request_is_posted_where_the_request_says(rig, github):
@@ -411,6 +431,20 @@ def test_the_phrase_lets_code_of_a_fork_run_and_no_other_does(rig, github):
         rig.say("/cudal1 run", INPUT_ALLOW_FORK_CODE="yes")
     assert rig.say("/cudal1 run", INPUT_ALLOW_FORK_CODE=PHRASE) == 0
     assert len(github.dispatched) == 1
+
+
+@pytest.mark.parametrize("permission", ["admin", "maintain", "write"])
+@pytest.mark.parametrize("verb", ["run", "optimize"])
+def test_a_maintainer_vouches_for_a_forks_commit_by_its_sha(rig, github, permission, verb):
+    from_a_fork(github)
+    github.permissions["boss"] = permission
+    assert rig.say(f"/cudal1 {verb}", "boss") == 0
+    assert f"/cudal1 {verb} {HEAD}" in rig.replies[0]
+    assert not github.dispatched
+    assert rig.say(f"/cudal1 {verb} {HEAD}", "boss") == 0
+    measured = [inputs["sha"] for _, inputs in github.dispatched]
+    assert measured == ([] if permission == "write" else [HEAD])
+    assert not github.run_again_ids, "that would be the fork's own workflow"
 
 
 def test_nothing_is_written_into_a_fork(rig, github):
@@ -665,8 +699,10 @@ def test_an_id_that_the_report_does_not_have_is_refused(rig, github):
 @pytest.mark.parametrize(
     ("body", "path", "status", "message", "mend"),
     [
-        ("/cudal1 run", "/dispatches", 404, "Not Found", "cudal1-ci-on-request.yml"),
-        ("/cudal1 run", "/dispatches", 403, READ_ONLY, "actions: write"),
+        ("/cudal1 optimize", "/dispatches", 404, "Not Found", "cudal1-ci-on-request.yml"),
+        ("/cudal1 optimize", "/dispatches", 403, READ_ONLY, "actions: write"),
+        ("/cudal1 run", "/rerun", 403, READ_ONLY, "actions: write"),
+        ("/cudal1 run", "/rerun", 403, "Unable to retry this workflow run", "a month"),
         ("/cudal1 skip", "/labels", 403, READ_ONLY, "issues: write"),
         (f"/cudal1 apply {ID}", "/git/trees", 403, READ_ONLY, "contents: write"),
         (f"/cudal1 apply {ID}", "/pulls$", 403, "not permitted to create", "settings"),

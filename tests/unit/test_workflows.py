@@ -184,6 +184,36 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
         assert job["timeout-minutes"] <= most, name
 
 
+EVERYWHERE = sorted(
+    path
+    for folder in ("templates", "examples", ".github", "actions")
+    for path in (ROOT / folder).rglob("*.yml")
+    if "jobs" in (yaml.safe_load(path.read_text("utf-8")) or {})
+)
+
+
+@pytest.mark.parametrize("path", EVERYWHERE, ids=name_of)
+def test_no_job_of_a_pull_request_writes_the_cache_and_each_has_the_least_rights(path):
+    """What code of a pull request writes to the default branch's cache runs in later jobs."""
+    read = document(path)
+    assert read["permissions"] == {}
+    for name, job in read["jobs"].items():
+        assert isinstance(job["permissions"], dict), name
+        if "uses" in job:
+            continue  # the workflow that it calls is one of these
+        mode = job.get("cache-mode", read.get("cache-mode"))
+        saves = [step for step in job["steps"] if "actions/cache/save@" in step.get("uses", "")]
+        if mode == "write-only":
+            assert "github.event_name == 'push'" in job["if"], name
+            assert "github.event.repository.default_branch" in job["if"], name
+        else:
+            assert mode in ("none", "read"), name
+            assert not saves, name
+        runs_code = any("actions/checkout@" in step.get("uses", "") for step in job["steps"])
+        if runs_code and path.name not in (REMEMBERING, RELEASING):
+            assert job["permissions"] == {"contents": "read"}, name
+
+
 PUBLISHER_USES = (
     r"actions/download-artifact@|OWNER/cudal1-ci/actions/(publish|commands)@"
     r"|github/codeql-action/upload-sarif@"
@@ -374,6 +404,7 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
             )
         ),
         *(ROOT / "tests/unit/github").glob("test_*.py"),
+        *(ROOT / "tests/hostile").glob("test_*.py"),
     ]
     there = {
         name

@@ -11,16 +11,21 @@ import contextlib
 import importlib
 import inspect
 import itertools
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..wire.harvest import CellRan, RunScript
+from ..wire.harvest import CellRan, OpenHarvest, RunScript
+from . import substitutes
 
 MAX_PARAMETERS = 300_000_000
 MAX_TRIALS = 24
-CLASS_S = 12.0
+MAX_COMBINATIONS = 8
+UNCALLED_S = 5.0
+"""For one that a script made and did not call."""
+CLASS_S = 8.0
 """Time in which one class is tried."""
 NUMBERS: dict[str, Any] = {
     **dict.fromkeys(("dim", "d_model", "hidden_size", "embed_dim", "hidden_dim", "width"), 64),
@@ -47,6 +52,9 @@ NUMBERS: dict[str, Any] = {
     **dict.fromkeys(("eps", "epsilon"), 1e-5),
     **dict.fromkeys(("expansion", "expansion_factor", "mult", "scale_factor", "scale"), 2),
     **dict.fromkeys(("normalized_shape",), 64),
+    **dict.fromkeys(("num_quantizers", "num_experts", "n_experts", "num_codebooks"), 4),
+    **dict.fromkeys(("activation_fn", "activation", "hidden_act", "act"), "gelu"),
+    "levels": (8, 5, 5, 5),
 }
 IDS = frozenset(
     {"idx", "ids", "input_ids", "tokens", "token_ids", "src", "tgt", "input_tokens", "seq"}
@@ -54,6 +62,7 @@ IDS = frozenset(
 )
 TIMES = frozenset({"t", "time", "timestep", "timesteps", "times", "noise_level", "sigma"})
 IMAGES = frozenset({"img", "image", "images", "imgs", "pixel_values", "video"})
+DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
 CONFIGS = frozenset({"config", "cfg", "args", "hparams", "configuration", "conf", "opt"})
 
 
@@ -62,6 +71,7 @@ class CannotError(Exception):
 
 
 def run(
+    opened: OpenHarvest,
     request: RunScript,
     report: Any,
     tracer: Any,
@@ -70,8 +80,12 @@ def run(
 ) -> None:
     """Try the classes that the cells name, in a time each."""
     deadline = time.monotonic() + request.script_s
+    with contextlib.suppress(BaseException), limited(request.script_s / 2):
+        imported(request.module, opened, report)
     for cell in request.cells:
-        left_s = min(CLASS_S, deadline - time.monotonic())
+        if f"{request.path}:{cell.text}" in tracer.log.num_signatures:
+            continue  # another one that was made has called it
+        left_s = min(CLASS_S, request.script_s / 8, deadline - time.monotonic())
         start_s = time.monotonic()
         if left_s < 0.5:
             return
@@ -95,38 +109,84 @@ def run(
         )
 
 
+def imported(module: str, opened: OpenHarvest, report: Any) -> None:
+    """Import a module, with stand-ins for packages that are not installed."""
+    while True:
+        try:
+            importlib.import_module(module)
+            return
+        except ModuleNotFoundError as error:
+            name = substitutes.stand_in_for(error, opened.own)
+            if name is None:
+                raise
+            report.note(f"without the package `{name}`")
+
+
 def call_class(module_name: str, qualname: str, tracer: Any) -> None:
     """Make an object of a class, find inputs that it takes, and call it once, recorded."""
-    import torch
-
     found: Any = importlib.import_module(module_name)
     for part in qualname.split("."):
         found = getattr(found, part)
     failed: list[str] = []
     for arguments in constructions(found):
         try:
-            module = found(**arguments)
+            module = made(found, arguments)
         except Exception as error:  # noqa: BLE001 - other arguments may do
             failed.append(f"{type(error).__name__}: {error}")
             continue
         if sum(one.numel() for one in module.parameters()) > MAX_PARAMETERS:
             raise CannotError("its default configuration is too large")
-        module.eval()
-        for inputs in itertools.islice(input_sets(module, arguments), MAX_TRIALS):
-            try:
-                tracer.local.is_busy = True
-                with torch.no_grad():
-                    module(**inputs)
-            except Exception as error:  # noqa: BLE001 - other inputs may do
-                failed.append(f"{type(error).__name__}: {error}")
-                continue
-            finally:
-                tracer.local.is_busy = False
-            with torch.no_grad():
-                module(**inputs)
+        if called(module.eval(), arguments, tracer, failed):
             return
     text = " ".join(failed[-1].split())[:160] if failed else "no values suggest themselves"
     raise CannotError(f"no inputs were found that it takes ({text})")
+
+
+def made(cls: Any, arguments: dict[str, Any]) -> Any:
+    """Return an object of a class. What it or one inside says is missing is added, once."""
+    try:
+        return cls(**arguments)
+    except TypeError as error:
+        names = re.findall(r"'(\w+)'", str(error).partition("missing ")[2])
+        if not names or not all(name in NUMBERS for name in names):
+            raise
+        return cls(**arguments, **{name: NUMBERS[name] for name in names})
+
+
+def called(module: Any, made_of: dict[str, Any], tracer: Any, failed: list[str]) -> bool:
+    """Return whether inputs were found that a module takes; then it was called with them, recorded.
+    Why others were not taken is appended."""
+    import torch
+
+    for inputs in itertools.islice(input_sets(module, made_of), MAX_TRIALS):
+        try:
+            tracer.local.is_busy = True
+            with torch.no_grad():
+                module(**inputs)
+        except Exception as error:  # noqa: BLE001 - other inputs may do
+            failed.append(f"{type(error).__name__}: {error}")
+            continue
+        finally:
+            tracer.local.is_busy = False
+        with torch.no_grad():
+            module(**inputs)
+        return True
+    return False
+
+
+def call_uncalled(names: dict[str, Any], tracer: Any, limited: Callable[[float], Any]) -> None:
+    """Call the modules of the checkout that a script made and did not call: many a page ends
+    there."""
+    import torch
+
+    for module in [one for one in names.values() if isinstance(one, torch.nn.Module)]:
+        target = tracer.place(type(module))
+        if target is None or target in tracer.log.num_signatures:
+            continue
+        was_training = module.training
+        with contextlib.suppress(BaseException), limited(UNCALLED_S):
+            called(module.eval(), {}, tracer, [])
+        module.train(was_training)
 
 
 def constructions(cls: Any) -> Iterator[dict[str, Any]]:
@@ -146,7 +206,7 @@ def constructions(cls: Any) -> Iterator[dict[str, Any]]:
         if not options:
             raise CannotError(f"nothing says what its argument `{one.name}` is")
         values[one.name] = options
-    for combination in itertools.islice(itertools.product(*values.values()), 6):
+    for combination in itertools.islice(itertools.product(*values.values()), MAX_COMBINATIONS):
         yield dict(zip(values, combination, strict=True))
 
 
@@ -173,7 +233,7 @@ def configurations(cls: Any, kind: Any) -> Iterator[Any]:
     """Yield configurations of their defaults: of the annotated class, then of those that the
     checkout has, with the likest name first."""
     found: dict[str, Any] = {}
-    if inspect.isclass(kind):
+    if inspect.isclass(kind) and kind is not inspect.Parameter.empty:
         found[kind.__name__] = kind
     module = sys.modules.get(cls.__module__)
     for source in filter(None, [module, *same_package(cls)]):
@@ -183,17 +243,36 @@ def configurations(cls: Any, kind: Any) -> Iterator[Any]:
     stem = cls.__name__.lower()
     for name in sorted(found, key=lambda one: -shared(one.lower(), stem)):
         with contextlib.suppress(Exception):
-            made = found[name]()
-            for key in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers"):
-                if isinstance(getattr(made, key, None), int) and getattr(made, key) > 4:
-                    setattr(made, key, 4)
-            yield made
+            config = found[name](**numbers_for(found[name]))
+            for key in DEPTHS:
+                if isinstance(getattr(config, key, None), int) and getattr(config, key) > 4:
+                    setattr(config, key, 4)
+            yield config
+
+
+def numbers_for(kind: Any) -> dict[str, Any]:
+    """Return small numbers for what a configuration has no default of."""
+    parameters = inspect.signature(kind).parameters.values()
+    found = {
+        one.name: NUMBERS[one.name]
+        for one in parameters
+        if one.default is one.empty and one.name in NUMBERS
+    }
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        found["vocab_size"] = NUMBERS["vocab_size"]
+    return found
 
 
 def same_package(cls: Any) -> list[Any]:
-    """Return the imported modules of a class's package."""
-    top = cls.__module__.rpartition(".")[0]
-    return [value for name, value in list(sys.modules.items()) if top and name.startswith(top)]
+    """Return the imported modules of a class's packages, and those of configurations there."""
+    parts = cls.__module__.split(".")
+    packages = [".".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1)]
+    for package in packages:
+        for name in ("config", "configuration", "configs", "args", "architecture.config"):
+            with contextlib.suppress(Exception):
+                importlib.import_module(f"{package}.{name}")
+    tops = tuple(f"{package}." for package in packages[-1:])
+    return [value for name, value in list(sys.modules.items()) if tops and name.startswith(tops)]
 
 
 def shared(one: str, other: str) -> int:

@@ -33,8 +33,8 @@ from ..wire.harvest import CellRan, HarvestCell, OpenHarvest, Outcome, RunScript
 from . import outputs, probe, smaller, substitutes
 
 MAX_REASON_CHARS = 300
-AGAIN_S = 6.0
-"""Time in which a script's root calls are made again, and in inference. Longer calls are not."""
+AGAIN_SHARE = 0.08
+"""Of a script's time: in it root calls are made again, and in inference. Longer calls are not."""
 STUBBORN_S = 2.0
 """An alarm that was swallowed rings again after this time."""
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
@@ -84,6 +84,8 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
     substitutes.apply(torch, report.note, has_gpu=opened.has_gpu, root=Path(opened.root))
     if request.compares:
         substitutes.without_dropout(torch)
+    else:
+        substitutes.draw_quickly(torch)
     tracer = tracing.current
     assert tracer is not None, "torch is there"
     tracer.provenance = request.kind
@@ -94,11 +96,14 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
         if request.kind == "test":
             run_tests(opened, request, report, began_s)
         elif request.kind == "config":
-            probe.run(request, report, tracer, limited, failure)
+            probe.run(opened, request, report, tracer, limited, failure)
         else:
-            run_cells(opened, request, report, tracer, began_s)
+            names = run_cells(opened, request, report, tracer, began_s)
+            if not request.compares:
+                probe.call_uncalled(names, tracer, limited)
         if not request.compares:
-            again(torch, tracer, min(AGAIN_S, request.script_s - (time.monotonic() - began_s)))
+            left_s = request.script_s - (time.monotonic() - began_s)
+            again(torch, tracer, min(AGAIN_SHARE * request.script_s, left_s))
     finally:
         signal.alarm(0)
         tracer.log.flush()
@@ -118,8 +123,14 @@ def workspace(root: Path, folder: Path) -> Path:
 def prepare_imports(opened: OpenHarvest, request: RunScript) -> None:
     """Put the checkout's folders first on the path of modules, and the script's own before."""
     roots = [str(Path(opened.root, one)) for one in opened.import_roots]
-    own = str(Path(opened.root, request.path).parent)
-    sys.path[:0] = list(dict.fromkeys([own, *roots, opened.root]))
+    folder = str(Path(opened.root, request.path).parent)
+    if "." not in request.module:  # in a package, its files would hide others of their names
+        roots.insert(0, folder)
+    sys.path[:0] = list(dict.fromkeys([*roots, opened.root]))
+    sys.path.append(folder)
+    own_names = frozenset(opened.own) - sys.stdlib_module_names - {"torch"}
+    for name in [one for one in sys.modules if one.partition(".")[0] in own_names]:
+        del sys.modules[name]  # installed too, and needed by another package
     sys.argv = [str(Path(opened.root, request.path)), *request.arguments]
     sys.setrecursionlimit(3000)
 
@@ -133,14 +144,16 @@ def warm_up(torch: Any) -> None:
 
 def run_cells(
     opened: OpenHarvest, request: RunScript, report: Report, tracer: Any, began_s: float
-) -> None:
-    """Run the cells of a page, or a file as one cell."""
+) -> dict[str, Any]:
+    """Run the cells of a page, or a file as one cell. Return the names that they bound; none
+    where one was too large, which is run again."""
     cells = request.cells
     file = Path(opened.root, request.path)
     if not cells:
         text = file.read_text(encoding="utf-8-sig")
         cells = (HarvestCell(line=0, text=text),)
     module = namespace_of(request, file)
+    is_over = False
     for cell in cells:
         left_s = request.script_s - (time.monotonic() - began_s)
         if left_s < 0.5:
@@ -150,10 +163,20 @@ def run_cells(
         before = outputs.identities(module.__dict__)
         limit_s = left_s if cell.line == 0 else min(left_s, request.cell_s)
         code = functools.partial(compiled, cell, str(file), request.is_smaller, report.note)
-        report.cell(run_cell(cell.line, code, module, limit_s, request.seed, before))
+        for _ in range(MAX_STAND_INS):
+            ran, missing = run_cell(cell.line, code, module, limit_s, request.seed, before)
+            name = missing and substitutes.stand_in_for(missing, opened.own)
+            if not name:
+                break
+            report.note(f"without the package `{name}`")
+        report.cell(ran)
+        is_over = is_over or ran.outcome.startswith("out_of")
+    return {} if is_over else module.__dict__
 
 
+PYTEST_FILES = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 MAX_PRINTED_CHARS = 4000
+MAX_STAND_INS = 8
 NO_TIME = "the time of its script was over"
 
 
@@ -187,14 +210,15 @@ def run_cell(
     limit_s: float,
     seed: int,
     before: dict[str, int],
-) -> CellRan:
-    """Run a cell, and return what became of it."""
+) -> tuple[CellRan, ModuleNotFoundError | None]:
+    """Run a cell, and return what became of it, and what it says is not installed."""
     import torch
 
     start_s = time.monotonic()
     outcome: Outcome = "ran"
     reason = ""
     printed = io.StringIO()
+    missing: ModuleNotFoundError | None = None
     try:
         program = code()
         torch.manual_seed(seed)
@@ -202,8 +226,9 @@ def run_cell(
             exec(program, module.__dict__)
     except BaseException as error:  # noqa: BLE001 - whatever a script raises is its reason
         outcome, reason = failure(error)
+        missing = error if isinstance(error, ModuleNotFoundError) else None
     signal.alarm(0)
-    return CellRan(
+    ran = CellRan(
         line=line,
         outcome=outcome,
         reason=reason,
@@ -211,6 +236,7 @@ def run_cell(
         outputs=outputs.outputs_of(module.__dict__, before) if outcome == "ran" else (),
         printed=printed.getvalue()[:MAX_PRINTED_CHARS],
     )
+    return ran, missing
 
 
 def compiled(
@@ -277,7 +303,11 @@ def run_tests(opened: OpenHarvest, request: RunScript, report: Report, began_s: 
         return
     plugin = Plugin(report)
     limit_s = request.script_s - (time.monotonic() - began_s)
+    # Without a file of its own, pytest would read one of a folder above.
+    found = next((one for one in PYTEST_FILES if Path(opened.root, one).is_file()), None)
+    settings = str(Path(opened.root, found)) if found else os.devnull
     arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", f"--rootdir={opened.root}"]
+    arguments += ["-c", settings, f"--confcutdir={opened.root}"]
     try:
         with limited(limit_s):
             pytest.main([*arguments, str(Path(opened.root, request.path))], plugins=[plugin])

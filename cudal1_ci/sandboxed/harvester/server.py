@@ -16,7 +16,7 @@ from typing import Any
 from .. import confinement
 from ..confinement import kernel, landlock
 from ..confinement.namespaces import Nursery, limit_resources
-from ..forkserver.server import READY, Forked, end, entered, fork, keep_descriptors, probe
+from ..forkserver.server import READY, Forked, end, entered, fork, keep_descriptors, probe, warm
 from ..wire.channel import Channel, ChannelClosed
 from ..wire.codec import Form, ProtocolError, decode
 from ..wire.harvest import CellRan, Opened, OpenHarvest, RunScript, ScriptRan
@@ -61,6 +61,11 @@ def main(channel: Channel, num_threads: int) -> None:
                 for name in NEEDED
                 if not confinement.is_granted(granted.get(name))
             }
+            if torch_version and not refused:
+                until_s = time.monotonic() + request.warm_s
+                for name in request.packages:
+                    if time.monotonic() < until_s:
+                        warm((name,))
             channel.send(Opened(refused=refused, torch=torch_version))
         elif opened is not None:
             channel.send(run_script(channel, opened, request, granted, follower))

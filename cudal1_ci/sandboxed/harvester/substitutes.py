@@ -20,7 +20,7 @@ from typing import Any
 Note = Callable[[str], None]
 RANDOM_WEIGHTS = "random weights instead of pretrained ones"
 ON_THE_CPU = "on the CPU instead of a GPU"
-MAX_MODEL_PARAMETERS = 400_000_000
+NUM_DRAWN = 2**17
 
 MISSING = {
     "needs a download": (
@@ -104,6 +104,45 @@ def apply(torch: Any, note: Note, *, has_gpu: bool, root: Path) -> None:
         }
     )
     stand_ins(("matplotlib", "wandb", "tensorboardX", "seaborn", "IPython", "tensorboard"))
+
+
+def draw_quickly(torch: Any) -> None:
+    """Fill large tensors with copies of the same random numbers: drawing the weights of a large
+    model takes longer than a call of it."""
+    normal, uniform = torch.Tensor.normal_, torch.Tensor.uniform_
+    drawn = torch.randn(NUM_DRAWN), torch.rand(NUM_DRAWN)
+
+    def filled(tensor: Any, numbers: Any, scale: float, offset: float) -> Any:
+        flat = tensor.detach().view(-1)
+        scaled = (numbers * scale + offset).to(tensor.dtype)
+        for first in range(0, flat.numel(), NUM_DRAWN):
+            part = flat[first : first + NUM_DRAWN]
+            part.copy_(scaled[: part.numel()])
+        return tensor
+
+    def is_large(tensor: Any, more: dict[str, Any]) -> bool:
+        return (
+            not more.get("generator")
+            and tensor.numel() > 2 * NUM_DRAWN
+            and tensor.is_contiguous()
+            and tensor.device.type == "cpu"
+            and tensor.is_floating_point()
+        )
+
+    @functools.wraps(normal)
+    def quick_normal(self: Any, mean: float = 0.0, std: float = 1.0, **more: Any) -> Any:
+        if is_large(self, more):
+            return filled(self, drawn[0], std, mean)
+        return normal(self, mean, std, **more)
+
+    @functools.wraps(uniform)
+    def quick_uniform(self: Any, low: float = 0.0, high: float = 1.0, **more: Any) -> Any:
+        low, high = more.pop("a", low), more.pop("b", high)
+        if is_large(self, more):
+            return filled(self, drawn[1], high - low, low)
+        return uniform(self, low, high, **more)
+
+    torch.Tensor.normal_, torch.Tensor.uniform_ = quick_normal, quick_uniform
 
 
 def replace_weights(torch: Any, note: Note, root: Path) -> None:
@@ -352,12 +391,20 @@ class Nothing:
     def __exit__(self, *_: Any) -> None:
         return
 
+    def __or__(self, _: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def __mro_entries__(self, _: Any) -> tuple[type, ...]:
+        return ()
+
 
 class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Find stand-ins, after all other finders."""
 
     def __init__(self, names: Sequence[str]):
-        self.names = frozenset(names)
+        self.names = set(names)
 
     def find_spec(
         self, fullname: str, _: Sequence[str] | None, __: types.ModuleType | None = None
@@ -373,9 +420,26 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return
 
 
+standing = StandInFinder(())
+
+
 def stand_ins(names: Sequence[str]) -> None:
     """Let packages that only draw or log be absent."""
-    sys.meta_path.append(StandInFinder(names))
+    standing.names.update(names)
+    if standing not in sys.meta_path:
+        sys.meta_path.append(standing)
 
 
-__all__ = ["NeedsError", "Rewriting", "apply", "missing"]
+def stand_in_for(error: BaseException, own: Sequence[str]) -> str | None:
+    """Let the package whose absence an exception reports be absent from now on, and return its
+    name; None where it is of the checkout, stands in already, or something else is wrong."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    name = error.name.partition(".")[0]
+    if name in {*own, *standing.names, "torch"} or name in sys.modules:
+        return None
+    stand_ins((name,))
+    return name
+
+
+__all__ = ["NeedsError", "Rewriting", "apply", "missing", "stand_in_for"]

@@ -179,9 +179,7 @@ class Yielded(list[Any]):
     """The items of an iterator that a call returned."""
 
 
-def with_iterators(
-    args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[Sequence[Any], dict[str, Any]]:
+def with_iterators(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return arguments with new iterators in their places."""
     return (
         [iter(one) if type(one) is Repeated else one for one in args],
@@ -238,11 +236,17 @@ def flatten(output: Any) -> tuple[list[torch.Tensor], str]:
     """Return the tensors of an output in order, and its structure with the plain values, as
     text."""
     leaves: list[torch.Tensor] = []
-    return leaves, "".join(walk(output, leaves, 0))
+    structure = "".join(walk(output, leaves, 0))
+    if not leaves:  # whole numbers and truth values alone are the answer
+        structure = "".join(walk(output, leaves, 0, counts=True))
+    return leaves, structure
 
 
-def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
-    """Yield pieces of the structure's text; add tensors to `leaves`."""
+def walk(
+    value: Any, leaves: list[torch.Tensor], depth: int, *, counts: bool = False
+) -> Iterator[str]:
+    """Yield pieces of the structure's text; add tensors to `leaves`, and where it `counts` whole
+    numbers and truth values."""
     if isinstance(value, torch.Tensor):
         if is_ordinary(value):
             leaves.append(value)
@@ -253,6 +257,9 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
         yield f"{kind}{'*' * len(parts)}"
     elif depth > MAX_DEPTH:
         yield "..."
+    elif counts and type(value) in (bool, int) and abs(value) < 2**63:
+        leaves.append(torch.tensor(value))
+        yield type(value).__name__
     elif value is None or isinstance(value, bool | int | str | torch.dtype | torch.device):
         yield repr(value)
     elif isinstance(value, float):
@@ -266,14 +273,14 @@ def walk(value: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
         leaves.append(array)
         yield f"numpy {type(value).__name__}*"
     elif isinstance(value, AnyMapping):
-        yield from bracket(f"{type(value).__name__}(", value.items(), leaves, depth)
+        yield from bracket(f"{type(value).__name__}(", value.items(), leaves, depth, counts)
     elif isinstance(value, list | tuple | torch.Size | deque):
-        yield from bracket(f"{type(value).__name__}(", enumerate(value), leaves, depth)
+        yield from bracket(f"{type(value).__name__}(", enumerate(value), leaves, depth, counts)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
-        yield from bracket(f"{type(value).__name__}(", fields, leaves, depth)
+        yield from bracket(f"{type(value).__name__}(", fields, leaves, depth, counts)
     elif hasattr(value, "__dict__") and not callable(value):
-        yield from bracket(f"{type(value).__name__}(", vars(value).items(), leaves, depth)
+        yield from bracket(f"{type(value).__name__}(", vars(value).items(), leaves, depth, counts)
     else:
         yield f"<{type(value).__name__}>"
 
@@ -286,11 +293,13 @@ def of_numpy(value: Any) -> torch.Tensor | None:
         return None
 
 
-def bracket(opening: str, items: Any, leaves: list[torch.Tensor], depth: int) -> Iterator[str]:
+def bracket(
+    opening: str, items: Any, leaves: list[torch.Tensor], depth: int, counts: bool
+) -> Iterator[str]:
     """Yield a container's text."""
     yield opening
     for key, item in items:
         yield f"{key}:"
-        yield from walk(item, leaves, depth + 1)
+        yield from walk(item, leaves, depth + 1, counts=counts)
         yield ","
     yield ")"

@@ -140,8 +140,10 @@ class Batches:
         if sets is not None:
             self.order = list(sets)
             self.filled = self.filled or self.order
+        self.subject.renew([*self.order, *self.filled])
         if num_calls:
             self.rehearse(num_calls)
+            self.subject.renew(self.filled[:num_calls])
         if self.subject.device.type == "cuda" and (settles or num_calls):
             self.poison()
         return Done()

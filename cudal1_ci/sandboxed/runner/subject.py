@@ -92,6 +92,12 @@ class Subject:
         self.is_plain = False
         """Whether the module's state, as loaded, is only parameters and buffers."""
         self.train = False
+        self.recipes: dict[int, tuple[GivenCall, list[torch.Tensor]]] = {}
+        """What each call is built from,"""
+        self.forms: dict[int, Any] = {}
+        """and its form before it was made."""
+        self.changes_arguments = False
+        """Whether calls change objects that they are given, such as a cache."""
         self.generators: list[torch.Generator] = []
         self.has_iterators = False
         """Whether a call takes some, which it uses up."""
@@ -338,10 +344,23 @@ class Subject:
                 given = [self.segments["inputs"].tensor(slot) for slot in one.cotangents]
                 self.cotangents[number] = given
             its_call = replace(call, data=one.data) if isinstance(call, Pickled) else call
+            self.recipes[number] = its_call, views
             self.calls[number] = args, kwargs = build_call(its_call, views)
+            self.forms[number] = form_of(self.calls[number])
             self.has_iterators = any(type(one) is Repeated for one in (*args, *kwargs.values()))
         self.find_generators()
         return Done()
+
+    def renew(self, numbers: Sequence[int]) -> None:
+        """Build arguments again that calls have changed: another call on the same set begins with
+        what the first began with."""
+        if not self.changes_arguments:
+            self.changes_arguments = any(
+                form_of(self.calls[number]) != self.forms[number] for number in numbers[:1]
+            )
+        if self.changes_arguments:
+            for number in set(numbers):
+                self.calls[number] = build_call(*self.recipes[number])
 
     # --- calling -------------------------------------------------------------------------------
 
@@ -521,6 +540,12 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg()
     return tensor.detach()
+
+
+def form_of(call: tuple[list[Any], dict[str, Any]]) -> tuple[str, list[int]]:
+    """Return the structure of arguments, and which tensors they hold."""
+    leaves, structure = flatten(call)
+    return structure, [id(leaf) for leaf in leaves if leaf.numel() != 1]
 
 
 def generators_among(values: Iterable[Any], depth: int = 3) -> Iterator[torch.Generator]:

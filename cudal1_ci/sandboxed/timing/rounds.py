@@ -41,8 +41,7 @@ from .timed_rounds import (
     warm_up,
 )
 
-NUM_EXCHANGES, FIRST_EXCHANGES = 9, 3
-"""Exchanges that are measured after the rounds, and before them for a first estimate."""
+NUM_EXCHANGES = 9
 MORE_ROUNDS = 4
 """Most multiple of rounds, where batches are too short or rounds disagree."""
 EARLY_ROUNDS = 3
@@ -146,7 +145,7 @@ class Rounds:
         one = self.new()
         # With inputs and outputs of the same batch.
         play(self.case, [self.reference], one, self.rng, self.limits, counts=False)
-        cost_us = exchange_cost_us(self.case, self.reference, one, self.limits, NUM_EXCHANGES)
+        cost_us = exchange_cost_us(self.case, self.reference, one, self.limits)
         self.cost_us = min(self.cost_us, cost_us)
 
 
@@ -198,7 +197,7 @@ def open_rounds(
         first = rounds.new()
         rounds.shortest_us = warm_up(case, list(lanes.values()), first, limits, config.cores)
         check_outputs(*rounds.both, tolerances, rounds.nearby(first))
-        rounds.cost_us = exchange_cost_us(case, rounds.reference, first, limits, FIRST_EXCHANGES)
+        rounds.cost_us = exchange_cost_us(case, rounds.reference, first, limits)
         del first  # a round holds as much as the inputs of a runner
         more = more_calls(case, num_calls, rounds.shortest_us - rounds.cost_us, config)
         if is_last or more == num_calls:
@@ -369,9 +368,7 @@ class Nearby:
         )
 
 
-def exchange_cost_us(
-    case: Case, lane: Lane, one: Round, limits: Limits, num_exchanges: int
-) -> float:
+def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
     """Return what a batch costs beyond its calls, by the reference: a message and a copy of the
     outputs of its last batch, the work around each call, and on a GPU a copy of the inputs and the
     turn of its process. It is the first quartile of a few. What committing costs is the difference
@@ -380,7 +377,7 @@ def exchange_cost_us(
     if lane.commits:
         kinds = ("calls", "fills", "message")
     costs_us: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for _ in range(num_exchanges):
+    for _ in range(NUM_EXCHANGES):
         for kind in kinds:
             lane.runner.pause()
             request = Exchange(seed=one.seed, kind=kind)

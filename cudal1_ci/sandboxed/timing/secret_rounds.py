@@ -23,7 +23,7 @@ from ..verifier.cases import Case, Limits, Rejected, size_of
 from ..verifier.compare import Tolerance
 from ..verifier.correctness import leaf_difference, settled
 from ..verifier.inputs import InputSet, Room, same_bits, shapes_of
-from ..wire.runner import AskKept, Batch, Collect, KeepOutputs
+from ..wire.runner import AskKept, Batch, Collect, GetReady, KeepOutputs
 from .new_inputs import Stock
 from .timed_checks import check_left, check_outputs
 from .timed_rounds import Lane, Round, new_round
@@ -218,7 +218,7 @@ class SecretRounds:
         changed = set(self.changed(self.candidate))
         if changed or self.case.leaves_traces:  # what follows compares both again
             for _ in range(num_batches):
-                self.reference.runner.ask(Batch(seed=0), self.limits.call_s)
+                self.repeat_batch(self.reference)
         if changed:
             changed -= set(self.changed(self.reference))
         if changed:
@@ -236,8 +236,13 @@ class SecretRounds:
         for number in range(most):
             if time.monotonic() > until_s:
                 return number
-            self.candidate.runner.ask(Batch(seed=0), self.limits.call_s)
+            self.repeat_batch(self.candidate)
         return most
+
+    def repeat_batch(self, lane: Lane) -> None:
+        """Make the calls of the last batch again."""
+        lane.runner.ask(GetReady(), self.limits.call_s)
+        lane.runner.ask(Batch(seed=0), self.limits.call_s)
 
     def changed(self, lane: Lane) -> list[int]:
         """Return the numbers of the kept outputs of a lane that do not hold what they held."""

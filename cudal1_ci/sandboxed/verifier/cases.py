@@ -182,7 +182,7 @@ class Case:
     """By number: outputs that are vectors without a definite sign; None before a candidate was
     off (signs.py)."""
     unsettled: frozenset[int] = frozenset()
-    """Trials whose vectors are not definite."""
+    """Trials whose vectors are not definite, or whose outputs follow from rounding alone."""
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference accepts one, and its answer after those on the
     trials."""

@@ -46,7 +46,8 @@ def learn_signs(case: Case, template: Template, limits: Limits) -> bool:
     """Learn which outputs are vectors without a sign. Return whether there are any."""
     if case.signs is None:
         try:
-            case.signs, case.unsettled = learn(case, template, limits)
+            case.signs, unsettled = learn(case, template, limits)
+            case.unsettled |= unsettled
         except RunnerFailure:
             case.signs = {}
     return bool(case.signs)

@@ -49,6 +49,8 @@ WINDOW = 64
 """Neighbors in memory whose deviations count together: their root mean square."""
 MOST_JUMPS = 0.01
 """Most share of an output's elements that jump."""
+CHAOS = 0.5
+"""Share of an output's elements from which on nothing can be said of a set of inputs."""
 Deviations = list[torch.Tensor | None]
 """The largest deviations of the outputs of a trial; None for one whose form changes."""
 
@@ -78,11 +80,31 @@ def learn_spread(
     # Where something moves, what does not move is exact. Where nothing does, nothing is known.
     if not any(one is not None and bool(one.any()) for some in spread.values() for one in some):
         return
+    case.unsettled |= {number for number, found in spread.items() if is_chaos(case, number, found)}
     for tolerances in (case.tolerances, case.strict):
         for number, found in spread.items():
             for leaf, budget in enumerate(tolerances[number] if tolerances else ()):
                 jumps = wide[number][leaf] if number in wide else None
                 tolerances[number][leaf] = widened(case, number, leaf, budget, found[leaf], jumps)
+
+
+def is_chaos(case: Case, number: int, found: Deviations) -> bool:
+    """Return whether most of an output on inputs that the verifier made up follows from rounding
+    alone, and float64 knows no better: a solver that does not converge there. Nothing is right or
+    wrong then."""
+    assert case.expected is not None
+    if case.trials[number][0].startswith("drawn") or case.given is not None:
+        return False
+    return any(
+        one is not None
+        and bool(one.numel())
+        and is_inexact(ours)
+        and exact is None
+        and share_of(one > most_of(ours, None, ours.dtype, one)) > CHAOS
+        for one, ours, exact in zip(
+            found, case.expected.outputs[number], case.truth(number), strict=True
+        )
+    )
 
 
 def explain(case: Case, template: Template, limits: Limits, numbers: Sequence[int]) -> bool:

@@ -77,6 +77,13 @@ class OpenHarvest(Asks[Opened]):
     """Folders, relative to the root, from which its modules are imported."""
     functions: dict[str, tuple[str, ...]]
     """Names of the functions to record, by path."""
+    packages: tuple[str, ...]
+    """Modules that the checkout imports from elsewhere. Those that are installed are imported once
+    for all scripts."""
+    warm_s: float
+    """Time for that."""
+    own: tuple[str, ...]
+    """Top names of the modules of the checkout, which may also be installed."""
     memory_bytes: int
     has_gpu: bool
 

@@ -498,10 +498,33 @@ def test_patches_go_into_a_folder(checkout):
     assert "is a file" in result.output
 
 
-def test_trace_without_a_command_says_where_one_goes(checkout):
-    result = run("trace", checkout)
+def test_trace_without_a_command_and_without_a_harvest_says_where_a_command_goes(checkout):
+    result = run("trace", checkout, "--no-harvest")
     assert result.exit_code == 2
     assert "after `--`" in result.stderr
+
+
+def test_a_harvest_takes_no_command(checkout, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["cudal1-ci", "trace", str(checkout), "--harvest", "--", "ls"])
+    result = run("trace", checkout, "--harvest", "--", "ls")
+    assert result.exit_code == 2
+    assert "leave the command out" in result.stderr
+
+
+def test_trace_without_a_command_runs_the_readme_and_a_scan_lists_its_calls(checkout):
+    page = "```python\nimport torch, model\nmodel.Net()(torch.ones(2, 4))\n```\n"
+    source = "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x.exp()\n"
+    (checkout / "model.py").write_text(f"import torch\n{source}")
+    (checkout / "README.md").write_text(page + "```python\nmodel.Gone()\n```\n")
+    result = run("trace", checkout, "--timeout", "60")
+    assert result.exit_code == 0, result.stderr
+    assert "50% of them in training" in result.stdout
+    assert "has no attribute 'Gone'" in result.stderr
+    listed = json.loads(run("scan", checkout, "--list", "--json", "-").stdout)
+    (entry,) = listed["entries"]
+    found = {(one["provenance"], one.get("mode", "infer")) for one in entry["workloads"]}
+    assert found == {("readme", "train"), ("readme", "infer")}
+    assert entry["workloads"][0]["source"] == "README.md:2"
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_a_pyproject_of_other_tools_beside_our_own_file_is_no_conflict(tmp_path)
         ("workloads = []", r"unknown key `workloads`; did you mean `workload`\?"),
         ('review.budget = "5m"', r"unknown key `review\.budget`; did you mean `budget`\?"),
         ("threads = 2", r"unknown key `threads`; did you mean `trial\.threads`\?"),
-        ('qqq = "5m"', r"unknown key `qqq`; known keys: trace, python, .*discover"),
+        ('qqq = "5m"', r"unknown key `qqq`; known keys: trace, harvest, python, .*discover"),
         ("trial.qqq = 1", r"unknown key `trial\.qqq`; known keys: trial\.threads, "),
         ('hub-token = "hunter2"', r"`hub-token`; it looks like a secret"),
         (

@@ -153,7 +153,8 @@ def test_constructor_arguments_are_rebuilt_with_nested_modules_and_configs(trace
 
 
 def test_calls_have_shapes_strides_keywords_and_are_counted(traces):
-    found = {w.call.args[0].shape: w for w in workloads(traces, "Outer") if w.mode == "infer"}
+    called = [w for w in workloads(traces, "Outer") if w.num_calls]
+    found = {w.call.args[0].shape: w for w in called if w.mode == "infer"}
     strided = found[(5, 2, 8)]
     assert strided.num_calls == 3
     assert strided.call.args[0].stride == (8, 40, 1)
@@ -167,6 +168,14 @@ def test_calls_have_shapes_strides_keywords_and_are_counted(traces):
 def test_training_is_told_from_inference(traces):
     (trained,) = [w for w in workloads(traces, "Outer") if w.mode == "train"]
     assert trained.call.args[0].requires_grad
+
+
+def test_what_was_only_called_in_training_is_also_called_in_inference(traces):
+    (trained,) = [w for w in workloads(traces, "Outer") if w.mode == "train"]
+    (derived,) = [w for w in workloads(traces, "Outer") if not w.num_calls]
+    assert (derived.mode, derived.call, derived.init) == ("infer", trained.call, trained.init)
+    assert derived.source.endswith("in inference")
+    assert 0 < traces.train_share < 1
 
 
 def test_functions_that_were_listed_are_recorded_and_others_are_not(traces):
@@ -193,7 +202,7 @@ def test_a_class_with_its_own_new_does_not_break(traces):
     target = Target(
         path="pkg/layers.py", qualname="OwnNew", kind="torch_module", first_line=1, last_line=2
     )
-    (found,) = traces.workloads(target)
+    found, _ = traces.workloads(target)
     assert found.init == Call(), "its own __new__ hides the arguments"
     assert found.call.args[0].shape == (4,)
 
@@ -201,7 +210,22 @@ def test_a_class_with_its_own_new_does_not_break(traces):
 def test_shares_of_the_time_add_up(traces):
     total = sum(call.total_s for calls in traces.calls.values() for call in calls)
     assert total == pytest.approx(traces.total_s)
-    assert 0 < sum(w.share for w in workloads(traces, "Outer")) <= 1
+    outer = "pkg/layers.py:Outer"
+    later_s, first_s = traces.roots[outer]
+    assert later_s > 0
+    assert first_s > 0
+    inside = [call for calls in traces.calls.values() for call in calls if outer in call.roots]
+    assert {call.target for call in inside} == {
+        outer,
+        "pkg/layers.py:Inner",
+        "pkg/ops.py:scale",
+    }
+    assert sum(traces.place(call)[1] for call in inside if called_most_in(call, outer)) <= 1.001
+    assert all(w.root == outer for w in workloads(traces, "Outer"))
+
+
+def called_most_in(call, root):
+    return max(call.roots, key=lambda name: call.roots[name][0]) == root
 
 
 def test_no_contents_of_tensors_are_written(package, traces):
@@ -243,24 +267,27 @@ def test_a_command_that_hangs_is_ended_and_what_it_called_is_kept(package, tmp_p
     assert workloads(read_traces(tmp_path / "t"), "Inner")
 
 
-def test_a_command_can_be_interrupted_where_this_tool_is_in_the_background(package, tmp_path):
+def test_a_command_can_be_interrupted_where_this_tool_is_in_the_background(
+    package, tmp_path, capfd
+):
     """A shell starts what is in its background with interrupts ignored."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         script = (
-            "import time\ntry:\n    time.sleep(60)\n"
-            "except KeyboardInterrupt:\n    open('heard', 'w')\n"
+            "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('heard')\n"
         )
         # To start takes longer than the first limit where much else goes on.
+        said = ""
         for limit_s in (2, 20):
             command = [sys.executable, "-c", script]
             assert run_trace(command, package, tmp_path / "t", {}, limit_s) == 124
-            if (package / "heard").exists():
+            said += capfd.readouterr().err
+            if "heard" in said:
                 break
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (package / "heard").exists()
+    assert "heard" in said
 
 
 def test_a_command_that_is_none_is_named(package, tmp_path):

@@ -33,6 +33,7 @@ def batches(request):
     subject = SimpleNamespace(
         train=False,
         synchronize=lambda: None,
+        renew=lambda numbers: None,
         segments={"outputs": segment},
         device=torch.device("cpu"),
         inputs={},
@@ -162,6 +163,7 @@ def committing():
     subject = SimpleNamespace(
         train=False,
         synchronize=lambda: None,
+        renew=lambda numbers: None,
         segments={COMMITTED: handed},
         device=torch.device("cpu"),
         inputs={number: [one] for number, one in enumerate(given)},

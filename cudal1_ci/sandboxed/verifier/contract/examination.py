@@ -27,6 +27,8 @@ USE_S, MULTIPLE = 20.0, 20.0
 """Most seconds of one use, or what the user's limit of calls is where that is less. A candidate
 has a few seconds more than this multiple of the reference's own time."""
 LEAST_S = 5.0
+SLOW_S = 4.0
+"""A use for which the reference took longer may be late because the machine is busy."""
 MEMORY_SHARE = 16
 """Divisor of the device's memory, for the results of the reference."""
 MOST_FAILURES = 4
@@ -356,6 +358,9 @@ def compare_line(
                 differences.append(f"{use.label}: {said}; {INDEPENDENT}")
                 continue
         except (RunnerFailure, Rejected) as failure:
+            is_late = isinstance(failure, RunnerFailure) and failure.kind == "timeout"
+            if is_late and ours.took_s > SLOW_S:
+                return check_of(line, "not_tried", f"{first_line(str(failure))}; {OUT_OF_TIME}")
             said = f"{FAILS}: {first_line(str(failure))}"
         if said is not None:
             said = INPUT.sub(lambda found: named(known, int(found[1])), said)

@@ -82,6 +82,7 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
         *of_dtypes(case, base, surveyed.tensors),
         *of_values(base, surveyed.tensors),
         *of_lengths(base, surveyed.tensors),
+        *of_dimensions(base, surveyed.tensors),
         *of_copies(surveyed),
         *of_devices(case),
         *of_hooks(surveyed),
@@ -323,6 +324,30 @@ def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
                 aspect = f"{names[number]}.shape[{dim}] = {new}"
                 if new not in (0, size):
                     yield resized("sizes", aspect, base, names, size, number, new, dim)
+
+
+def of_dimensions(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for another number of dimensions, of all tensors that have the most or of the
+    first alone."""
+    found = dense(base)
+    most = max((tensor.dim() for _, tensor in found), default=0)
+    largest = [number for number, tensor in found if tensor.dim() == most and tensor.numel()]
+    if not most or not largest:
+        return
+    for more in (True, False):
+        ways = [largest, largest[:1]] if len(largest) > 1 else [largest]
+        uses = tuple(
+            Use(
+                recipe="call",
+                label=f"{', '.join(names[n] for n in way)} of {most + 1 if more else most - 1}",
+                sets=lambda way=way, more=more: [made.ranked(base, way, more)],  # type: ignore[misc]
+            )
+            for way in ways
+        )
+        word = "more" if more else "fewer"
+        line = Line(group="sizes", aspect=f"{word} dimensions of {names[largest[0]]}", uses=uses)
+        evidence = "no call with another number of dimensions is known"
+        yield replace(line, needs_evidence=evidence)
 
 
 def resized(

@@ -135,3 +135,13 @@ def resized(base: InputSet, places: Sequence[tuple[int, int]], size: int) -> Inp
             index = index.sort().values
         tensors[number] = tensor.index_select(dim, index)
     return InputSet(tensors, base.data)
+
+
+def ranked(base: InputSet, numbers: Sequence[int], more: bool) -> InputSet:
+    """Return a set in which some tensors have a dimension more, in which the second half is in
+    reverse, or lack their first."""
+    tensors = [tensor.clone() for tensor in base.tensors]
+    for number in numbers:
+        one = tensors[number]
+        tensors[number] = torch.stack([one, one.flip(0)]) if more else one[0]
+    return InputSet(tensors, base.data)
