@@ -15,7 +15,7 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,8 @@ SETTINGS_VARIABLE = "CUDAL1_GIT_SETTINGS"
 """Names git's settings in a job: they say that the workspace may belong to another user."""
 OWNED_BY_ANOTHER = "detected dubious ownership"
 GIT_TIMEOUT_S = 60.0
+READS_FILES = ("diff", "status")
+"""Commands that compare files of the working tree, through the filters of the repository."""
 SOURCE_SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 # A larger file is data; discovery skips it too.
 MAX_FILE_BYTES = 2_000_000
@@ -319,7 +321,31 @@ def run_git(folder: Path, *arguments: str) -> str:
 
 
 def git_output(folder: Path, *arguments: str) -> bytes:
-    command = ["git", "-c", "core.quotePath=false", "-c", "core.fsmonitor=false", *arguments]
+    off = filters_off(folder) if arguments[0] in READS_FILES else []
+    return git_done(folder, arguments, off)
+
+
+def filters_off(folder: Path) -> list[str]:
+    """Return the options that turn off every filter of git's configuration. A filter is a program,
+    and an earlier job of a kept machine may have named one."""
+    try:
+        names = git_done(folder, ("config", "--name-only", "-z", "--get-regexp", r"^filter\."))
+    except DiscoveryError:  # none is configured, or there is no repository
+        return []
+    read = names.decode("utf-8", "surrogateescape").split("\0")
+    drivers = {name[len("filter.") :].rpartition(".")[0] for name in read if name}
+    off = {"smudge": "", "clean": "", "process": "", "required": "false"}
+    return [
+        word
+        for driver in sorted(drivers)
+        for key, value in off.items()
+        for word in ("-c", f"filter.{driver}.{key}={value}")
+    ]
+
+
+def git_done(folder: Path, arguments: Sequence[str], options: Sequence[str] = ()) -> bytes:
+    off = ("-c", "core.quotePath=false", "-c", "core.fsmonitor=false", *options)
+    command = ["git", *off, *arguments]
     try:
         result = subprocess.run(
             command,

@@ -9,6 +9,7 @@ what is filled in.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 from urllib.parse import quote
 
@@ -368,4 +369,24 @@ def git_ref(api: str, own: str, kept: Thing) -> Thing:
         "url": f"{git}/{kept['ref']}",
         **kept,
         "object": {**there, **kept["object"]},
+    }
+
+
+def contents(api: str, own: str, path: str, text: str) -> Thing:
+    """A file of a commit."""
+    url, site = f"{api}/repos/{own}/contents/{quote(path)}", f"{SITE}/{own}/blob/main/{quote(path)}"
+    git = f"{api}/repos/{own}/git/blobs/{'c' * 40}"
+    return {
+        "type": "file",
+        "encoding": "base64",
+        "size": len(text.encode()),
+        "name": path.rpartition("/")[2],
+        "path": path,
+        "content": b64encode(text.encode()).decode(),
+        "sha": "c" * 40,
+        "url": url,
+        "git_url": git,
+        "html_url": site,
+        "download_url": site,
+        "_links": {"self": url, "git": git, "html": site},
     }

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests import github_answers as full
 from tests.github_git import GitData, Refused
@@ -65,6 +65,10 @@ class GitHub:
     comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    runs: dict[int, str] = field(default_factory=dict)
+    """Status of runs of workflows."""
+    contents: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Texts of files, by commit and path."""
     requests: list[Request] = field(default_factory=list)
     refusals: list[tuple[str, str, Refused]] = field(default_factory=list)
     git: GitData = field(default_factory=GitData)
@@ -75,6 +79,8 @@ class GitHub:
     workflows: dict[str, set[str]] = field(default_factory=dict)
     """Inputs of `workflow_dispatch` in the files of the default branch."""
     dispatched: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    run_again_ids: list[int] = field(default_factory=list)
+    """Runs that were started again."""
     labels: dict[int, list[str]] = field(default_factory=dict)
     reactions: dict[int, list[str]] = field(default_factory=dict)
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
@@ -189,6 +195,17 @@ class GitHub:
         runs = [full.check_run(self.url, REPOSITORY, check) for check in found]
         return 200, {"total_count": len(runs), "check_runs": runs}
 
+    def get_contents(self, query: dict[str, str], path: str) -> Answer:
+        text = self.contents.get((query["ref"], unquote(path)))
+        if text is None:
+            raise Refused(404, "Not Found")
+        return 200, full.contents(self.url, REPOSITORY, unquote(path), text)
+
+    def get_run(self, query: dict[str, str], number: str) -> Answer:
+        if int(number) not in self.runs:
+            raise Refused(404, "Not Found")
+        return 200, {"id": int(number), "status": self.runs[int(number)]}
+
     def create_comment(self, given: dict[str, Any], number: str) -> Answer:
         if int(number) not in self.issues:
             self._pull(number)
@@ -243,6 +260,13 @@ class GitHub:
             self._check_place(number, comment)
         made = self._review_comment(int(number), comment)
         return 201, full.review_comment(self.url, REPOSITORY, made)
+
+    def reply_in_review(self, given: dict[str, Any], number: str, thread: str) -> Answer:
+        _expect(given, {"body"})
+        root = self.review_comments[int(thread)]
+        place = {name: root[name] for name in ("path", "line", "side") if name in root}
+        comment = self._review_comment(int(number), {**place, "body": _body(given)})
+        return 201, full.review_comment(self.url, REPOSITORY, comment)
 
     def get_repository(self, query: dict[str, str]) -> Answer:
         said = full.repository(self.url, REPOSITORY)
@@ -333,7 +357,10 @@ class GitHub:
 
     def add_reaction(self, given: dict[str, Any], number: str) -> Answer:
         _expect(given, {"content"})
-        if given["content"] not in REACTIONS or int(number) not in self.comments:
+        if given["content"] not in REACTIONS or int(number) not in {
+            *self.comments,
+            *self.review_comments,
+        }:
             raise Refused(422, "Validation Failed")
         self.reactions.setdefault(int(number), []).append(given["content"])
         kept = {"id": self._next_id(), "content": given["content"]}
@@ -352,6 +379,11 @@ class GitHub:
             raise Refused(422, "Invalid request: inputs are strings")
         self.dispatched.append((file, inputs))
         return 204, None
+
+    def run_again(self, given: dict[str, Any], number: str) -> Answer:
+        _expect(given, set())
+        self.run_again_ids.append(int(number))
+        return 201, {}
 
     def get_commit(self, query: dict[str, str], sha: str) -> Answer:
         return 200, full.git_commit(self.url, REPOSITORY, self.git.commit(sha))
@@ -456,6 +488,8 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", r"R/issues/(\d+)/comments", GitHub.list_comments),
     ("GET", r"R/pulls/(\d+)/comments", GitHub.list_review_comments),
     ("GET", r"R/commits/(\w+)/check-runs", GitHub.list_checks),
+    ("GET", r"R/contents/(.+)", GitHub.get_contents),
+    ("GET", r"R/actions/runs/(\d+)", GitHub.get_run),
     ("POST", r"R/issues/(\d+)/comments", GitHub.create_comment),
     ("PATCH", r"R/issues/comments/(\d+)", GitHub.edit_comment),
     ("POST", "R/check-runs", GitHub.create_check),
@@ -471,7 +505,10 @@ ROUTES: list[tuple[str, str, Callable[..., Answer]]] = [
     ("GET", r"R/commits/(\w+)/check-suites", GitHub.list_suites),
     ("POST", r"R/issues/(\d+)/labels", GitHub.add_labels),
     ("POST", r"R/issues/comments/(\d+)/reactions", GitHub.add_reaction),
+    ("POST", r"R/pulls/comments/(\d+)/reactions", GitHub.add_reaction),
+    ("POST", r"R/pulls/(\d+)/comments/(\d+)/replies", GitHub.reply_in_review),
     ("POST", r"R/actions/workflows/([\w.-]+)/dispatches", GitHub.dispatch),
+    ("POST", r"R/actions/runs/(\d+)/rerun", GitHub.run_again),
     ("GET", r"R/git/commits/(\w+)", GitHub.get_commit),
     ("GET", r"R/git/trees/(\w+)", GitHub.get_tree),
     ("GET", r"R/git/blobs/(\w+)", GitHub.get_blob),

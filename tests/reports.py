@@ -19,6 +19,7 @@ from cudal1_ci.records import (
     TextProgram,
     Verdict,
 )
+from cudal1_ci.records.comparison import Cause
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.published import totals
 from tests.report_schema import validated
@@ -147,6 +148,19 @@ def a_proof(
         measurements=(measurement,),
         device=device,
     )
+
+
+def lacking(cause: Cause | None, target: Target | None = None, **fields: Any) -> Entry:
+    """A target that was not measured, for a cause."""
+    verdicts: dict[Any, str] = {"renamed": "removed", "moved": "removed", "lost": "removed"}
+    verdicts |= {"crashed": "inconclusive", "unmeasured": "inconclusive"}
+    comparison = Comparison(
+        verdict=verdicts.get(cause, "skipped"),  # type: ignore[arg-type]
+        reason=fields.pop("reason", "it was not"),
+        cause=cause,
+        **fields,
+    )
+    return Entry(target=target or a_target(), skipped="it was not", comparison=comparison)
 
 
 def proposed(patch: str | None = PATCH, target: Target | None = None, **fields: Any) -> Entry:

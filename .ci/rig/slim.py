@@ -16,12 +16,14 @@ REPOSITORY = "/repos/{owner}/{repo}"
 PATHS = (
     "/user",
     REPOSITORY,
+    REPOSITORY + "/actions/runs/{run_id}",
     REPOSITORY + "/actions/workflows/{workflow_id}/dispatches",
     REPOSITORY + "/check-runs",
     REPOSITORY + "/check-runs/{check_run_id}",
     REPOSITORY + "/collaborators/{username}/permission",
     REPOSITORY + "/commits/{ref}/check-runs",
     REPOSITORY + "/commits/{ref}/check-suites",
+    REPOSITORY + "/contents/{path}",
     REPOSITORY + "/git/blobs/{file_sha}",
     REPOSITORY + "/git/commits",
     REPOSITORY + "/git/commits/{commit_sha}",
@@ -36,11 +38,18 @@ PATHS = (
     REPOSITORY + "/issues/{issue_number}/comments",
     REPOSITORY + "/issues/{issue_number}/labels",
     REPOSITORY + "/pulls",
+    REPOSITORY + "/pulls/comments/{comment_id}/reactions",
     REPOSITORY + "/pulls/{pull_number}",
     REPOSITORY + "/pulls/{pull_number}/comments",
+    REPOSITORY + "/pulls/{pull_number}/comments/{comment_id}/replies",
     REPOSITORY + "/pulls/{pull_number}/files",
     REPOSITORY + "/pulls/{pull_number}/reviews",
 )
+FILES = tuple(
+    REPOSITORY + "/contents/" + "/".join(f"{{part{place}}}" for place in range(depth))
+    for depth in (2, 3, 4)
+)
+"""What `/contents/{path}` is of a file in folders."""
 BRANCHES = (
     REPOSITORY + "/git/ref/heads/{branch}",
     REPOSITORY + "/git/ref/heads/{folder}/{branch}",
@@ -60,7 +69,8 @@ def slim(whole: dict) -> dict:
             if "responses" in operation:
                 add_refusals(operation["responses"])
     whole = with_deleted_forks(whole)
-    kept |= {path: of_branch(kept[REPOSITORY + "/git/ref/{ref}"], path) for path in BRANCHES}
+    kept |= {path: with_parts(kept[REPOSITORY + "/git/ref/{ref}"], path) for path in BRANCHES}
+    kept |= {path: with_parts(kept[REPOSITORY + "/contents/{path}"], path) for path in FILES}
     seen: set[str] = set()
     walk(kept, whole, seen)
     components = {
@@ -84,13 +94,17 @@ def with_deleted_forks(whole: dict) -> dict:
     return made
 
 
-def of_branch(operations: dict, path: str) -> dict:
+def with_parts(operations: dict, path: str) -> dict:
     """The same operations with the parameters of another path."""
     made = copy.deepcopy(operations)
     names = re.findall(r"{(\w+)}", path.removeprefix(REPOSITORY))
     for method, operation in made.items():
         operation["operationId"] = f"{method}-{'-'.join(names)}"
-        others = [one for one in operation["parameters"] if "git-ref" not in one.get("$ref", "")]
+        others = [
+            one
+            for one in operation["parameters"]
+            if "git-ref" not in one.get("$ref", "") and one.get("name") != "path"
+        ]
         operation["parameters"] = others + [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in names

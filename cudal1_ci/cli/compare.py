@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, removal_notices, survey
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import committed_change, folder_in_repository, is_clean
+from cudal1_ci.github.files_of_commit import moved_submodules
 from cudal1_ci.github.trees import Trees
 from cudal1_ci.pool import Pool
 from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
@@ -133,6 +134,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
         setup=settings.compare.setup,
         setup_s=settings.review.budget_s,
         python=settings.python,
+        commands=settings.commands,
     )
     progress = progress_for(settings, sys.stderr, os.environ, quiet=flags["quiet"])
     if head == "HEAD" and not is_clean(path):
@@ -153,11 +155,24 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
             change=change,
             on_gpu=measures_on_gpu(settings.device),
         )
-        plan = dataclasses.replace(plan, notices=(*plan.notices, *trees.notices))
+        moved = moved_submodules(trees.top, change.base_sha, change.head_sha)
+        plan = dataclasses.replace(plan, notices=(*plan.notices, *trees.notices, *moved))
         pairs = pairs_of(plan, discover(roots[0], settings.discover), change)
-        report = measured(pairs, plan, change, path, place, known, progress, flags, started_s)
+        # Tests ran in between, and something may have while it was measured.
+        with intact(trees, (change.base_sha, change.head_sha)):
+            report = measured(pairs, plan, change, path, place, known, progress, flags, started_s)
     write_report(published(report, settings.report), flags)
     sys.exit(exit_code(report, settings.fail_on))
+
+
+@contextlib.contextmanager
+def intact(trees: Trees, commits: Sequence[str]) -> Iterator[None]:
+    """Raise DiscoveryError where a tree is another one before or after what is measured."""
+    for sha in commits:
+        trees.check(sha)
+    yield
+    for sha in commits:
+        trees.check(sha)
 
 
 def comparing(settings: Settings) -> Settings:

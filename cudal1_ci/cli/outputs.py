@@ -20,7 +20,7 @@ from cudal1_ci.records.published import to_json
 from cudal1_ci.render import FORMATS, LISTING_FORMATS, render
 from cudal1_ci.render.chrome_trace import traces_of
 from cudal1_ci.render.comment import About, comment
-from cudal1_ci.render.patch import patch_name
+from cudal1_ci.render.patch import best_patches
 from cudal1_ci.render.published import listing
 from cudal1_ci.render.text import print_listing, print_report, render_text
 from cudal1_ci.render.wording import count_text
@@ -170,19 +170,6 @@ def _rendered(shown: Report | Listing, output_format: str) -> str:
     """Render a document; the page has links to the files of its commit."""
     address = web_address(shown.repository) if output_format == "html" else None
     return render(shown, output_format, address)
-
-
-def best_patches(shown: Report) -> dict[str, str]:
-    """Return the patch of each target's best proposal, by a file name. The report's warnings say
-    why a proposal has none.
-    """
-    patches = {}
-    for entry in shown.entries:
-        if entry.best is not None:
-            text = entry.evaluations[entry.best].candidate.patch
-            if text is not None:
-                patches[patch_name(entry.target)] = text
-    return patches
 
 
 def apply_best(shown: Report, root: Path) -> None:

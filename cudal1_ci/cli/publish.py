@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +13,23 @@ import msgspec
 from cudal1_ci.cli.github import client_of, notice, post, tell
 from cudal1_ci.cli.publish_sweep import publish_sweep
 from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError, ReportError
-from cudal1_ci.github.acknowledgements import Agreed, covered
 from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.event import Occasion, occasion
-from cudal1_ci.github.plan import Known, Options, Texts, plan, plan_abandoned, plan_start
+from cudal1_ci.github.plan import Known, Options, Project, Texts, plan, plan_checks, plan_start
+from cudal1_ci.github.projects import Expected, Found, Part, projects_of
+from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import (
-    about,
-    carry_out,
+    Publication,
     kept,
+    parts_of,
     refuse_another_commit,
     unread,
     write_summary,
 )
-from cudal1_ci.github.rebase_paths import from_top
-from cudal1_ci.records import Report
-from cudal1_ci.render.comment import comment, summary
-from cudal1_ci.render.merge import merge
+from cudal1_ci.github.sanitize import ordinary_path
 from cudal1_ci.render.reading import read_report
+from cudal1_ci.stats.gate import GateConfig, Policy
 
 if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
@@ -49,15 +49,49 @@ token is read from GITHUB_TOKEN.
 @click.command(epilog=EPILOG)
 @click.argument("reports", nargs=-1, metavar="[REPORT]...", type=click.Path(path_type=Path))
 @click.option("--start", is_flag=True, help="Only say that measuring has begun; no REPORT.")
-@click.option(
-    "--abandon", is_flag=True, help="Only end the check run that --start has begun; no REPORT."
-)
+@click.option("--abandon", is_flag=True, help="Only end the check run, which says why; no REPORT.")
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "regression", "contract", "inconclusive"]),
     default="never",
     show_default=True,
     help="What makes the check run fail.",
+)
+@click.option(
+    "--on-missing",
+    type=click.Choice(["auto", "neutral", "failure"]),
+    default="auto",
+    show_default=True,
+    help="What the check run concludes where something was not measured; `auto` fails unless "
+    "--fail-on is `never`.",
+)
+@click.option(
+    "--on-inconclusive",
+    type=click.Choice(["auto", "neutral", "failure"]),
+    default="auto",
+    show_default=True,
+    help="What it concludes where the result is unclear; `auto` is neutral.",
+)
+@click.option(
+    "--machine",
+    "machines",
+    metavar="NAME",
+    multiple=True,
+    help="A machine that has to leave a report, as its artifact's name ends; repeatable.",
+)
+@click.option(
+    "--project",
+    "projects",
+    metavar="FOLDER",
+    multiple=True,
+    help="A project that has a check of its own; repeatable.",
+)
+@click.option(
+    "--measured",
+    type=click.Choice(["success", "failure", "cancelled", "skipped"]),
+    default="success",
+    show_default=True,
+    help="How the measuring job ended, to say why a report is missing.",
 )
 @click.option(
     "--comment",
@@ -118,51 +152,102 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     run = occasion(environ)
     if name := flags["workflow"]:
         run = msgspec.structs.replace(run, workflow=name)
+    expected = Expected(
+        projects=tuple(map(folder_named, flags["projects"])),
+        machines=tuple(flags["machines"]),
+        measured=flags["measured"],
+    )
     if flags["start"]:
-        post(plan_start(run), client_of(run, environ, flags), flags)
+        post(plan_start(run, expected.names), client_of(run, environ, flags), flags)
         return
     if flags["abandon"]:
-        _abandon(run, environ, flags)
+        _abandon(run, expected, environ, flags)
         return
     try:
-        document = from_top(merge([read_report(file) for file in reports]))
-        refuse_another_commit(document, run)
+        found = [Found(artifact=f.absolute().parent.name, document=read_report(f)) for f in reports]
+        for one in found:
+            refuse_another_commit(one.document, run)
+        names = tuple(part.name for part in projects_of(found, expected, lambda _: Policy()))
     except (ReportError, ForgeError):
-        _abandon(run, environ, flags)
+        _abandon(run, msgspec.structs.replace(expected, measured="unusable"), environ, flags)
         raise
     options = Options(
-        fail_on=flags["fail_on"],
+        policy=policy_given(flags),
         comment=flags["comment_when"],
-        suggestions=flags["suggestions"],
+        suggestions=flags["suggestions"] and not run.is_of_a_fork,
         check=flags["check"],
     )
     try:
         client = client_of(run, environ, flags)
-        known = _read_state(client, run, options)
+        known = _read_state(client, run, options, names)
+        folders = [one.document.folder for one in found]
+        bases = _base_settings(client, run, known, folders)
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
-        _summarize(_texts(document, run, flags, ()), environ)
+        parts = parts_of(found, expected, run, options.policy)
+        _summarize(_publication(parts, run, flags).texts(), environ)
         raise
+    origin = provenance(client, run, known.pull.number if known.pull else None, folders)
     agreements = kept(known, run)
-    document = covered(document, agreements)
-    texts = _texts(document, run, flags, agreements)
+    parts = parts_of(found, expected, run, options.policy, bases, agreements, origin)
+    said = _publication(parts, run, flags)
+    texts = said.texts(agreements)
     _summarize(texts, environ)
-    post(plan(document, texts, run, options, known), client, flags)
+    post(plan(said.document, texts, run, options, known, said.projects), client, flags)
 
 
-def _texts(
-    document: Report,
-    run: Occasion,
-    flags: Mapping[str, Any],
-    agreements: tuple[Agreed, ...],
-) -> Texts:
-    of_run = msgspec.structs.replace(
-        about(document, run, flags["fail_on"], flags["artifact_url"]), commands=flags["commands"]
+def policy_given(flags: Mapping[str, Any]) -> Policy:
+    """Return the policy of the command line, which holds where the base is silent."""
+    gate = GateConfig(
+        on_missing=flags["on_missing"],
+        on_inconclusive=flags["on_inconclusive"],
+        machines=tuple(flags["machines"]),
     )
-    return Texts(
-        comment=comment(document, of_run),
-        summary=summary(document, of_run),
-        agreements=agreements,
+    return Policy(fail_on=flags["fail_on"], gate=gate)
+
+
+def folder_named(folder: str) -> str:
+    """Return a project's folder as reports name it. Raises: ConfigError."""
+    if folder == "." or ordinary_path(folder) is not None:
+        return folder
+    raise ConfigError(
+        f"--project: expected a folder below the top, such as packages/a, got {folder!r}"
+    )
+
+
+def _base_settings(
+    client: Client | None, run: Occasion, known: Known, folders: Sequence[str]
+) -> dict[str, BaseSettings]:
+    """Return what the base says of the gate of each project; nothing where it is not known.
+
+    Raises:
+        ForgeError: GitHub does not say.
+    """
+    base = run.base_sha or (known.pull.base_sha if known.pull else None)
+    if client is None or base is None:
+        return {}
+    try:
+        return settings_of_projects(client, base, folders)
+    except Refusal as refusal:
+        if not refusal.is_read_only:
+            raise ForgeError(f"could not read the settings of the base: {refusal}") from refusal
+        notice(
+            "the settings of the base cannot be read with this token (`contents: read`): the gate "
+            "is the workflow's"
+        )
+        return {}
+    except ConfigError as error:
+        notice(f"the gate is the workflow's: {error}")
+        return {}
+
+
+def _publication(parts: tuple[Part, ...], run: Occasion, flags: Mapping[str, Any]) -> Publication:
+    return Publication(
+        occasion=run,
+        parts=parts,
+        artifact_url=flags["artifact_url"],
+        commands=flags["commands"],
+        has_check=flags["check"],
     )
 
 
@@ -171,20 +256,36 @@ def _summarize(texts: Texts, environ: Mapping[str, str]) -> None:
         write_summary(Path(path), texts.summary, texts.comment)
 
 
-def _abandon(run: Occasion, environ: Mapping[str, str], flags: Mapping[str, Any]) -> None:
-    """End the check run, if one was started; the caller reports the reason."""
-    if flags["dry_run"] or not environ.get("GITHUB_TOKEN"):
+def _abandon(
+    run: Occasion, expected: Expected, environ: Mapping[str, str], flags: Mapping[str, Any]
+) -> None:
+    """End the checks without a report; one that was not started is made. The caller reports the
+    reason.
+    """
+    if not flags["check"] or not (flags["dry_run"] or environ.get("GITHUB_TOKEN")):
         return
     client = client_of(run, environ, flags)
     try:
-        check_id = client.started_check() if client else None
-        if client and check_id is not None:
-            carry_out(plan_abandoned(run, check_id), client, tell, notice)
+        policy, known = policy_given(flags), Known()
+        if client is not None:
+            known = client.known(wants_diff=False, checks=expected.names)
+        bases = _base_settings(client, run, known, expected.projects or (".",))
+        projects = [
+            Project(
+                name=name,
+                policy=bases[folder].policy(policy) if folder in bases else policy,
+                why=expected.why,
+            )
+            for folder, name in zip(expected.projects or (".",), expected.names, strict=True)
+        ]
+        post(plan_checks(projects, run, known), client, flags)
     except ForgeError as error:
-        tell(f"the check run was left in progress: {error}")
+        tell(f"the check run was left as it was: {error}")
 
 
-def _read_state(client: Client | None, run: Occasion, options: Options) -> Known:
+def _read_state(
+    client: Client | None, run: Occasion, options: Options, names: Sequence[str]
+) -> Known:
     """Read the state of GitHub; return nothing without a client or without read permission.
 
     Raises:
@@ -194,7 +295,7 @@ def _read_state(client: Client | None, run: Occasion, options: Options) -> Known
         tell("no GITHUB_TOKEN: as if the pull request had no comment and its diff were unknown")
         return unread(run)
     try:
-        return client.known(wants_diff=options.suggestions)
+        return client.known(wants_diff=options.suggestions, checks=names if options.check else ())
     except Refusal as refusal:
         if not refusal.is_read_only:
             raise ForgeError(f"could not read what is on GitHub: {refusal}") from refusal

@@ -113,7 +113,17 @@ def record(
     fresh = folder.with_name(NEW)
     try:
         python = settings.python or find_interpreter(path, os.environ).python
-        code = run_trace(command, path, fresh, functions, timeout_s, python)
+        code = run_trace(
+            command,
+            path,
+            fresh,
+            functions,
+            timeout_s,
+            python,
+            hidden=(fresh.parent,),
+            config=settings.commands,
+            notice=progress.notice,
+        )
         found, before = read_traces(fresh), read_traces(folder)
         if code == CUT:
             said = CUT_SHORT.format(command=shlex.join(command), limit=timeout_s)

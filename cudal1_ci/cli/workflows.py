@@ -186,6 +186,9 @@ def renewed(name: str, old: str, choice: Choice) -> Renewed:
     text = rendered(name, choice._replace(machines=machines))
     step = MEASURES.search(old)
     given = {one["name"]: one["value"] for one in GIVEN.finditer(step["with"])} if step else {}
+    folder = given.pop("path", ".").strip("'\"")
+    if folder != ".":
+        given["projects"] = f"'{json.dumps([folder])}'"
     kept = "".join(
         f"      {key}: {value}\n"
         for key, value in given.items()

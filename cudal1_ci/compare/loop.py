@@ -44,6 +44,7 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.comparison import Cause
 from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.stats.regression import Alarm, alarm, num_looks, verdict_of, worst
@@ -112,6 +113,7 @@ class Looks:
     """For its last look."""
     unconfirmed: str = NO_BUDGET
     """Why an alarm was not measured as often as it must be, where it was not."""
+    unconfirmed_cause: Cause | None = "over_budget"
 
     @property
     def problem(self) -> Problem:
@@ -148,7 +150,7 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
         lambda: not bench.has_time(reserved_s(looks, wanted, bench, num_slots)),
     )
     for one in unreached:
-        one.refused = Comparison(verdict="skipped", reason=SPENT)
+        one.refused = Comparison(verdict="skipped", reason=SPENT, cause="over_budget")
         bench.progress.target_skipped(one.pair.target, SPENT)
     for number in range(2, wanted + 1):
         alarming = [one for one in looks if one.alarms(bench.config)]
@@ -177,7 +179,8 @@ def look_at_each(
             bench.progress.target_ended(one.pair.target)
 
     def lost(one: Looks, reason: str) -> None:
-        refuse(one, Comparison(verdict="inconclusive", reason=reason), bench)
+        lack = Comparison(verdict="inconclusive", reason=reason, cause="unmeasured")
+        refuse(one, lack, bench)
 
     return each(looks, work, lost, bench, is_over)
 
@@ -250,12 +253,13 @@ def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
             found = evaluation(one.problem, one.pair.head, number, bench, verifier)
     except GaveUp:  # another process had the device for the rest of the budget
         reason = NO_BUDGET if one.measurements else SPENT
-        refuse(one, Comparison(verdict="skipped", reason=reason), bench)
+        lack = Comparison(verdict="skipped", reason=reason, cause="over_budget")
+        refuse(one, lack, bench)
         return
     except WorkerError as error:
-        refuse(
-            one, Comparison(verdict="inconclusive", reason=f"the verifier failed: {error}"), bench
-        )
+        reason = f"the verifier failed: {error}"
+        lack = Comparison(verdict="inconclusive", reason=reason, cause="unmeasured")
+        refuse(one, lack, bench)
         return
     if found.verdict.status != "passed":
         refuse(one, refusal(found), bench)
@@ -269,7 +273,7 @@ def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
 
 def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
     """Note that there are no times, or no more of them."""
-    one.unconfirmed = why.reason or ""
+    one.unconfirmed, one.unconfirmed_cause = why.reason or "", why.cause
     if not one.measurements:
         one.refused = why
         bench.progress.target_skipped(one.pair.target, one.unconfirmed)
@@ -361,7 +365,9 @@ def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
             target=target,
             skipped=one.refused.reason,
             workloads=workloads,
-            comparison=msgspec.structs.replace(one.refused, output_change=one.output_change),
+            comparison=msgspec.structs.replace(
+                one.refused, output_change=one.output_change, previous=one.pair.previous
+            ),
         )
     rows = tuple(
         row(workload, one, wanted, config)
@@ -374,10 +380,19 @@ def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
         comparison=Comparison(
             verdict=worst(each.verdict for each in rows),
             rows=rows,
+            cause=one.unconfirmed_cause if is_unconfirmed(one, wanted, config) else None,
+            previous=one.pair.previous,
             output_change=one.output_change,
             contract=one.contract,
             contract_s=one.contract_s,
         ),
+    )
+
+
+def is_unconfirmed(one: Looks, wanted: int, config: CompareConfig) -> bool:
+    """Return whether an alarm that counts was not measured as often as it must be."""
+    return bool(one.alarms(config)) and any(
+        is_alarming(looks, config) and len(looks) < wanted for looks in one.measurements.values()
     )
 
 

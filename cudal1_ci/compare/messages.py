@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from cudal1_ci.records import Comparison, Evaluation
+from cudal1_ci.records.comparison import Cause
 
 OTHER_FORM = "{message}: calls that return other things are not timed against each other"
 FAILS = "the head fails with what the base takes: {message}"
@@ -24,16 +25,20 @@ def refusal(found: Evaluation) -> Comparison:
     """Return the comparison of a target without times."""
     status, message = found.verdict.status, said(found) or "it could not be run"
     if status == "invalid_reference":
-        return Comparison(verdict="skipped", reason=BASE_FAILS.format(message=message))
+        return Comparison(
+            verdict="skipped", reason=BASE_FAILS.format(message=message), cause="skipped"
+        )
     if status == "degenerate":
-        return Comparison(verdict="skipped", reason=BASE_SAYS_LITTLE.format(message=message))
+        reason = BASE_SAYS_LITTLE.format(message=message)
+        return Comparison(verdict="skipped", reason=reason, cause="skipped")
+    cause: Cause = "unmeasured" if status in ("inconclusive", "harness_error") else "crashed"
     if status in FORMS:
         message = OTHER_FORM.format(message=message)
     elif status in FAILURES:
         message = FAILS.format(message=message)
     elif status != "inconclusive":
         message = f"the head: {message}"
-    return Comparison(verdict="inconclusive", reason=message)
+    return Comparison(verdict="inconclusive", reason=message, cause=cause)
 
 
 def said(found: Evaluation) -> str:

@@ -27,6 +27,7 @@ from cudal1_ci.records import (
     TreeProgram,
     Workload,
 )
+from cudal1_ci.records.comparison import Cause
 
 PROPOSER = "pull_request"
 """Who wrote the head."""
@@ -42,6 +43,8 @@ class Pair:
     problem: Problem
     """The base, under the head's workloads."""
     head: Candidate
+    previous: str | None = None
+    """`path:qualname` in the base, where that is another one."""
 
     @property
     def num_comparisons(self) -> int:
@@ -76,7 +79,6 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
     known = {(target.path, target.qualname) for target in base.targets}
     assert head.discovery is not None, "a survey keeps what it read"
     paths = {place.module: path for path, place in head.discovery.modules.places.items()}
-    pairs, others = [], []
     fresh = [
         planned.target
         for planned in head.targets
@@ -84,13 +86,15 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
         not in known
     ]
     moved = renamed(fresh, Path(head.root), head.removed, Path(base.root))
+    pairs, others, gone = [], [], dict[Target, Entry]()
     for planned in head.targets:
         target = planned.target
         old = moved.get((target.path, target.qualname))
         if target in fresh and old is None:
             others.append(not_compared(planned, "new", IS_NEW))
         elif planned.problem is None:
-            others.append(not_compared(planned, "skipped", planned.reason or "no workload"))
+            reason = planned.reason or "no workload"
+            others.append(not_compared(planned, "skipped", reason, "skipped"))
         else:
             program = planned.problem.reference
             assert isinstance(program, TreeProgram)
@@ -102,26 +106,41 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
             if reference is None:
                 others.append(not_compared(planned, "new", "what launches it is not in the base"))
             else:
-                pairs.append(pair(planned, reference, program))
+                pairs.append(pair(planned, reference, program, old))
+                continue
+        if old is not None:
+            gone[old] = lost(old, f"it is {target.path}:{target.qualname} in the head", target)
+    measured = {moved.get((one.target.path, one.target.qualname)) for one in pairs}
     others += [
-        Entry(
-            target=target,
-            skipped=IS_REMOVED,
-            comparison=Comparison(verdict="removed", reason=IS_REMOVED),
-        )
+        gone.get(target) or lost(target, IS_REMOVED)
         for target in head.removed
-        if target not in moved.values()
+        if target not in measured
     ]
     return Pairs(pairs=tuple(pairs), others=tuple(others))
 
 
-def pair(planned: Planned, reference: TreeProgram, program: TreeProgram) -> Pair:
+def lost(target: Target, reason: str, now: Target | None = None) -> Entry:
+    """Return the entry of a target that the head does not have, or has elsewhere (`now`)."""
+    cause: Cause = "lost"
+    if now is not None:
+        cause = "renamed" if now.path == target.path else "moved"
+    return Entry(
+        target=target,
+        skipped=reason,
+        comparison=Comparison(verdict="removed", reason=reason, cause=cause),
+    )
+
+
+def pair(
+    planned: Planned, reference: TreeProgram, program: TreeProgram, old: Target | None = None
+) -> Pair:
     assert planned.problem is not None
     # Without its target: what launches a kernel is compared, and nothing is asked of a candidate
     # for one. Kernels of one launcher are one measurement.
     problem = Problem(reference=reference, workloads=planned.problem.workloads)
     head = Candidate(problem_id=problem.id, program=program, proposer=PROPOSER)
-    return Pair(target=planned.target, problem=problem, head=head)
+    previous = None if old is None else f"{old.path}:{old.qualname}"
+    return Pair(target=planned.target, problem=problem, head=head, previous=previous)
 
 
 def as_in(
@@ -142,14 +161,16 @@ def as_in(
     return with_native_files(found, base) if target.is_kernel else found
 
 
-def not_compared(planned: Planned, verdict: ComparisonVerdict, reason: str) -> Entry:
+def not_compared(
+    planned: Planned, verdict: ComparisonVerdict, reason: str, cause: Cause | None = None
+) -> Entry:
     """Return the entry of a target that is in one tree alone, or cannot be called."""
     return Entry(
         target=planned.target,
         skipped=reason,
         hint=planned.hint if verdict == "skipped" else None,
         workloads=planned.workloads,
-        comparison=Comparison(verdict=verdict, reason=reason),
+        comparison=Comparison(verdict=verdict, reason=reason, cause=cause),
     )
 
 

@@ -22,6 +22,7 @@ from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.optimize.context import ReviewConfig
 from cudal1_ci.optimize.sweep.config import SweepConfig
 from cudal1_ci.processes import ContainerConfig, ExecutorName
+from cudal1_ci.processes.enclosed import CommandsConfig
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
@@ -29,6 +30,7 @@ from cudal1_ci.propose.llm.hack_review.config import OpinionConfig
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.records import Record
 from cudal1_ci.render.config import ReportConfig
+from cudal1_ci.stats.gate import GateConfig
 from cudal1_ci.verification import BuildsConfig, TrialConfig
 
 ENVIRONMENT_PREFIX = "CUDAL1_CI_"
@@ -78,6 +80,7 @@ class Settings(Record, frozen=True, kw_only=True):
     """Folder of the archive and the traces, relative to the tree that is scanned."""
 
     container: ContainerConfig = ContainerConfig()
+    commands: CommandsConfig = CommandsConfig()
     discover: DiscoveryConfig = DiscoveryConfig()
     trial: TrialConfig = TrialConfig()
     builds: BuildsConfig = BuildsConfig()
@@ -88,6 +91,7 @@ class Settings(Record, frozen=True, kw_only=True):
     opinion: OpinionConfig = OpinionConfig()
     review: ReviewConfig = ReviewConfig()
     compare: CompareConfig = CompareConfig()
+    gate: GateConfig = GateConfig()
     sweep: SweepConfig = SweepConfig()
     report: ReportConfig = ReportConfig()
 

@@ -56,7 +56,10 @@ class Plan:
     unmatched: tuple[Notice, ...] = ()
     """Of the notices, those of declared workloads that are of no target."""
     discovery: Discovery | None = None
-    """The discovery that the plan was made from."""
+    """The discovery that the plan was made from,"""
+    evidence: Evidence | None = None
+    """and what was known of calls."""
+    on_gpu: bool = False
 
 
 def survey(
@@ -115,7 +118,25 @@ def survey(
         notices=tuple(notices),
         unmatched=tuple(idle),
         discovery=discovery,
+        evidence=evidence,
+        on_gpu=on_gpu,
     )
+
+
+def surroundings(plan: Plan) -> tuple[Planned, ...]:
+    """Return the plan's targets that are no kernels, and those of the tree that it leaves out:
+    calls of what it holds may be part of theirs."""
+    own = tuple(one for one in plan.targets if not one.target.is_kernel)
+    discovery, evidence = plan.discovery, plan.evidence
+    if discovery is None or evidence is None:
+        return own
+    known = {(one.target.path, one.target.qualname) for one in plan.targets}
+    others = tuple(
+        planned(plan.root, target, discovery, evidence, plan.on_gpu)
+        for target in discovery.targets
+        if not target.is_kernel and (target.path, target.qualname) not in known
+    )
+    return (*own, *others)
 
 
 def refuse_unmatched(plan: Plan) -> None:

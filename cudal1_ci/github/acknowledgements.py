@@ -6,7 +6,7 @@ recognized by their author. Longer-lived ones are in the configuration (compare/
 
 An agreement covers what was measured at that time, up to the upper end of that interval: a second
 measurement of the same code is a little slower half of the time. An agreement covers nothing
-beyond.
+beyond. One on a target that was not measured covers that it was lost, or skipped, and nothing else.
 
     covered(document, agreements_of(comment.body))
 """
@@ -28,6 +28,7 @@ from cudal1_ci.records import (
     Record,
     Report,
 )
+from cudal1_ci.stats.gate import STATES, states_of_comparison
 
 MAX_LINE = 4_000
 """Characters of all agreements: a comment has room for its text, its marker and these."""
@@ -44,6 +45,8 @@ class Agreed(Record, frozen=True, kw_only=True):
     reason: str
     owner: str
     """Login of the person who agreed."""
+    state: str | None = None
+    """What was agreed to, where that is no slowdown: `lost`, `skipped`."""
 
 
 def name_of(entry: Entry) -> str:
@@ -105,7 +108,11 @@ def covered(document: Report, agreements: Sequence[Agreed]) -> Report:
     for entry in document.entries:
         agreed = known.get(name_of(entry))
         comparison = entry.comparison
-        if agreed is None or comparison is None or not is_open_regression(comparison):
+        if agreed is None or comparison is None:
+            entries.append(entry)
+        elif agreed.state is not None and agreed.state == missing_state(comparison):
+            entries.append(_acknowledge(entry, comparison, agreed))
+        elif agreed.state is not None or not is_open_regression(comparison):
             entries.append(entry)
         elif comparison.slowdown is not None and comparison.slowdown <= agreed.max_slowdown:
             entries.append(_acknowledge(entry, comparison, agreed))
@@ -120,6 +127,12 @@ def covered(document: Report, agreements: Sequence[Agreed]) -> Report:
 def is_open_regression(comparison: Comparison) -> bool:
     """Return whether a target got slower and has no acknowledgement."""
     return comparison.verdict == "regression" and comparison.acknowledged is None
+
+
+def missing_state(comparison: Comparison) -> str | None:
+    """Return why a target was not measured, where nobody has agreed to that."""
+    states = (one for one in states_of_comparison(comparison) if STATES[one][0] == "on-missing")
+    return None if comparison.verdict == "regression" else next(states, None)
 
 
 def _acknowledge(entry: Entry, comparison: Comparison, agreed: Agreed) -> Entry:

@@ -26,6 +26,11 @@ class Refusal(ForgeError):
         return self.status == 403 and "resource not accessible by" in str(self).lower()
 
     @property
+    def is_locked(self) -> bool:
+        """Return whether the conversation is locked, so that no one may comment."""
+        return self.status in (403, 422) and "locked" in str(self).lower()
+
+    @property
     def is_unprocessable(self) -> bool:
         """Return whether the request was understood, and its contents refused."""
         return self.status == 422

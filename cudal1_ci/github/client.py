@@ -8,8 +8,10 @@ address: addresses are made from the run's event and from numbers that GitHub ga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 from github import Auth, Github
 from github.IssueComment import IssueComment
@@ -17,10 +19,10 @@ from github.PullRequest import PullRequest
 from github.PullRequestComment import PullRequestComment
 
 from cudal1_ci.github.answer import Made, Refusal
-from cudal1_ci.github.check import CHECK_NAME, external_id
+from cudal1_ci.github.check import run_of
 from cudal1_ci.github.event import Occasion
-from cudal1_ci.github.marker import Comment
-from cudal1_ci.github.plan import Known, Post, Pull
+from cudal1_ci.github.marker import Comment, key_of
+from cudal1_ci.github.plan import CheckState, Known, Post, Pull
 from cudal1_ci.github.rate_limit import Patience
 
 SECONDS_BETWEEN_WRITES = 1.0
@@ -83,40 +85,65 @@ class Client:
                 return ACTIONS_LOGIN
             raise
 
-    def known(self, *, wants_diff: bool) -> Known:
-        """Return what is already there.
+    def known(self, *, wants_diff: bool, checks: Sequence[str] = ()) -> Known:
+        """Return what is already there, and the state of the named checks.
 
         Raises:
             Refusal: GitHub does not say.
         """
         login = self.login()
-        pull = self._pull(wants_diff=wants_diff)
-        return Known(login=login, pull=pull, check_id=self.started_check())
+        queued = self._occasion.queued_number
+        return Known(
+            login=login,
+            pull=self._pull(wants_diff=wants_diff),
+            checks=self.checks(checks),
+            queued=self.comments(queued) if queued is not None else (),
+        )
 
-    def started_check(self) -> int | None:
-        """Return the check run that this run has started and not completed.
+    def checks(self, names: Sequence[str]) -> dict[str, CheckState]:
+        """Return what this commit has of the named checks; nothing where that may not be read.
 
         Raises:
             Refusal: GitHub does not say.
         """
-        occasion = self._occasion
-        query = {"check_name": CHECK_NAME, "status": "in_progress", "filter": "all"}
         try:
-            answer = self.read(f"commits/{occasion.head_sha}/check-runs", **query)
+            return {name: self._check(name) for name in names}
         except Refusal as refusal:
             if refusal.is_read_only:
+                return {}
+            raise
+
+    def _check(self, name: str) -> CheckState:
+        occasion = self._occasion
+        answer = self.read(
+            f"commits/{occasion.head_sha}/check-runs", check_name=name, filter="all", per_page=100
+        )
+        runs = answer.get("check_runs", []) if isinstance(answer, dict) else []
+        now, key = (occasion.run_id, occasion.attempt), key_of(occasion.workflow)
+        known = [(run_of(run.get("external_id") or "", key), run) for run in runs]
+        later = [(order, run) for order, run in known if order is not None and order > now]
+        newest = max(later, key=lambda pair: pair[0], default=None)
+        own = (run["id"] for order, run in known if order == now and _is_in_progress(run))
+        return CheckState(
+            started=next(own, None),
+            later=newest[0][0] if newest and newest[0] else None,
+            conclusion=newest[1].get("conclusion") if newest else None,
+        )
+
+    def text_at(self, path: str, commit: str) -> str | None:
+        """Return the text of a file in a commit; None where there is none.
+
+        Raises:
+            Refusal: GitHub does not say.
+        """
+        try:
+            answer = self.read(f"contents/{quote(path)}", ref=commit)
+        except Refusal as refusal:
+            if refusal.status == 404:
                 return None
             raise
-        runs = answer.get("check_runs", []) if isinstance(answer, dict) else []
-        ours = external_id(occasion)
-        return next(
-            (
-                run["id"]
-                for run in runs
-                if run.get("external_id") == ours and run.get("status") == "in_progress"
-            ),
-            None,
-        )
+        content = answer.get("content") if isinstance(answer, dict) else None
+        return b64decode(content).decode("utf-8", "replace") if isinstance(content, str) else None
 
     def send(self, post: Post, first_id: int | None = None) -> Made:
         """Make a request of a plan; `first_id` replaces the `{id}` in its path.
@@ -132,14 +159,16 @@ class Client:
             url=url if isinstance(url, str) else None,
         )
 
-    def comments(self, number: int) -> tuple[Comment, ...]:
-        """Return the comments of a pull request.
+    def comments(self, number: int, *, with_reviews: bool = False) -> tuple[Comment, ...]:
+        """Return the comments of a pull request, those of its reviews only where asked for.
 
         Raises:
             Refusal: GitHub does not say.
         """
         repository = self._github.get_repo(self.repository)
-        return self._comments(repository.get_pull(number).get_issue_comments)
+        pull = repository.get_pull(number)
+        reviews = self._comments(pull.get_review_comments) if with_reviews else ()
+        return self._comments(pull.get_issue_comments) + reviews
 
     def _full_path(self, path: str) -> str:
         return f"/repos/{self.repository}/{path}".rstrip("/")
@@ -155,7 +184,11 @@ class Client:
         return answer if isinstance(answer, dict) else {}
 
     def _ask(self, request: Callable[[], T]) -> T:
-        return self._patience.ask(request, is_repeatable=True)
+        try:
+            return self._patience.ask(request, is_repeatable=True)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            what = type(error).__name__
+            raise Refusal(f"GitHub gave an answer of an unknown shape ({what})") from error
 
     def _pull(self, *, wants_diff: bool) -> Pull | None:
         repository = self._github.get_repo(self._occasion.repository)
@@ -165,12 +198,15 @@ class Client:
         if number is None:
             return None
         pull = repository.get_pull(number)
-        head_sha, is_open = self._ask(lambda: (pull.head.sha, pull.state == "open"))
+        head_sha, is_open, base_sha = self._ask(
+            lambda: (pull.head.sha, pull.state == "open", pull.base.sha)
+        )
         if head_sha != self._occasion.head_sha:
-            return Pull(number=number, head_sha=head_sha, is_open=is_open)
+            return Pull(number=number, head_sha=head_sha, base_sha=base_sha, is_open=is_open)
         return Pull(
             number=number,
             head_sha=head_sha,
+            base_sha=base_sha,
             is_open=is_open,
             comments=self._comments(pull.get_issue_comments),
             review_comments=self._comments(pull.get_review_comments) if wants_diff else (),
@@ -217,6 +253,10 @@ class Client:
     def _diff(self, pull: PullRequest) -> dict[str, str]:
         """Return the hunks of each file; binary and too large files have none."""
         return self._ask(lambda: {f.filename: f.patch for f in pull.get_files() if f.patch})
+
+
+def _is_in_progress(run: Mapping[str, Any]) -> bool:
+    return run.get("status") != "completed"
 
 
 def with_token(token: str, occasion: Occasion, tell: Callable[[str], None]) -> Client:

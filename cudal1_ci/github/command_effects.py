@@ -1,9 +1,10 @@
 """Build GitHub requests for an accepted command. Pure: no request is made.
 
-`run` and `optimize` start the workflow that measures on request, on the default branch: nothing of
-a pull request runs where its comments are read. `ack` and `apply` need the report that the author
-has seen. Our comment names the run that wrote it, so that run's report is fetched and the command
-is decided again. The report is hostile data, and is checked as in `publish`.
+`run` starts the request's own run again. Where there is none, and for `optimize`, the workflow on
+request is started: nothing of a pull request runs where its comments are read. `ack` and `apply`
+need the report that the author has seen. Our comment names the run that wrote it, so that run's
+report is fetched and the command is decided again. The report is hostile data, and is checked as in
+`publish`.
 
     decide(asked, command, facts, rules)                first; it may want the report of a run
     decide(asked, command, facts, rules, fetched)       then, with that
@@ -13,12 +14,12 @@ from __future__ import annotations
 
 import msgspec
 
-from cudal1_ci.errors import ForgeError
+from cudal1_ci.errors import ForgeError, ReportError
 from cudal1_ci.github.acknowledgements import (
     Agreed,
     agreements_of,
-    covered,
     is_open_regression,
+    missing_state,
     name_of,
     with_agreement,
 )
@@ -28,27 +29,29 @@ from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.decision import Decision, Facts, Head, Rules, gate, refused
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import SUPERSEDED, Comment, Marker, current, key_of, marker_of
-from cudal1_ci.github.plan import Errand, Known, Options, Post, Pull, Texts, plan
-from cudal1_ci.github.publication import about, refuse_another_commit
+from cudal1_ci.github.plan import Errand, Known, Options, Post, Pull, plan
+from cudal1_ci.github.projects import Found, whole, whole_of
+from cudal1_ci.github.publication import Publication, parts_of, refuse_another_commit
 from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.records import Entry, Record, Report
-from cudal1_ci.render.comment import comment, summary
 from cudal1_ci.render.digest import digest
 from cudal1_ci.render.markup import code
 
 ON_REQUEST = "cudal1-ci-on-request.yml"
 """The workflow that measures on request."""
 SKIP_LABEL = "cudal1:skip"
+VOUCHES = ("admin", "maintain")
+"""Permissions of people who may let a fork's commit run on a machine that is kept."""
 MAX_NAMED = 10
 NO_REPORT = "there is no report of this head below this pull request; `/cudal1 run` makes one."
 UNUSABLE = "the report of that run is gone or cannot be used; `/cudal1 run` makes another one."
 
 
 class Fetched(Record, frozen=True, kw_only=True):
-    """Hold the report of a run; None where it was unavailable or is no report."""
+    """Hold the reports of a run; none where they were unavailable or are no reports."""
 
     run: int
-    document: Report | None
+    found: tuple[Found, ...] = ()
 
 
 def decide(
@@ -62,7 +65,7 @@ def decide(
     if command.verb == "skip":
         return _skip(asked, rules)
     if command.verb in ("run", "optimize"):
-        return _measure(asked, command, head, rules)
+        return _measure(asked, command, facts, head, rules)
     if command.verb == "apply" and head.repository != rules.occasion.repository:
         return refused(
             "the branch is of another repository, where nothing can be written from here. Its "
@@ -77,14 +80,24 @@ def _skip(asked: Asked, rules: Rules) -> Decision:
     return Decision(reaction="rocket", errands=(Errand(what="label", posts=(post,)),))
 
 
-def _measure(asked: Asked, command: Command, head: Head, rules: Rules) -> Decision:
-    """Start the workflow that measures, on the default branch."""
-    if head.repository != rules.occasion.repository and not rules.may_run_forks:
+def _measure(asked: Asked, command: Command, facts: Facts, head: Head, rules: Rules) -> Decision:
+    """Measure again. For a head of this repository the request's own run is started again, with
+    the rights and the cache of a pull request. Else the workflow on request is, whose jobs have no
+    cache: for a fork's commit that a maintainer vouches for, on machines of this repository.
+    """
+    is_of_a_fork = head.repository != rules.occasion.repository
+    is_vouched = command.sha == head.sha and facts.permission in VOUCHES
+    if is_of_a_fork and not (rules.may_run_forks or is_vouched):
         return refused(
             "this pull request comes from another repository, and its code is not run on machines "
-            "that are kept. Push its commits to a branch of this one after reading them (docs of "
-            "cudal1-ci: Forks)."
+            "that are kept, unless a maintainer who has read it vouches for the commit: "
+            f"`/cudal1 {command.verb} {head.sha}` (docs of cudal1-ci: Forks)."
         )
+    known = current(facts.comments, key_of(rules.workflow), facts.login)
+    if command.verb == "run" and not is_of_a_fork and known and known[1].sha == head.sha:
+        path = f"/repos/{rules.occasion.repository}/actions/runs/{known[1].run}/rerun"
+        again = Post(method="POST", path=path, payload={})
+        return Decision(reaction="rocket", errands=(Errand(what="measurement", posts=(again,)),))
     inputs = {
         "pull-request": str(asked.number),
         "sha": head.sha,
@@ -116,15 +129,16 @@ def _use_report(
         return refused("the report has changed since. Look at it, and repeat the command.")
     if fetched is None:
         return Decision(reaction="eyes", report_run=marker.run)
-    if fetched.run != marker.run or fetched.document is None:
+    if fetched.run != marker.run or not fetched.found:
         return refused(UNUSABLE)
     run = _measuring_run(asked, facts.head, marker, rules)
     try:
-        refuse_another_commit(fetched.document, run)
+        for one in fetched.found:
+            refuse_another_commit(one.document, run)
         if command.verb == "apply":
-            return _apply(command, facts.head, fetched.document, asked)
-        return _acknowledge(asked, command, facts, rules, run, seen, fetched.document)
-    except ForgeError as error:
+            return _apply(command, facts.head, whole_of(fetched.found), asked)
+        return _acknowledge(asked, command, facts, rules, run, seen, fetched.found)
+    except (ForgeError, ReportError) as error:
         return refused(f"{code(error, 400)}.")
 
 
@@ -193,56 +207,65 @@ def _acknowledge(
     rules: Rules,
     run: Occasion,
     seen: Comment,
-    document: Report,
+    found: tuple[Found, ...],
 ) -> Decision:
-    """Post the comment and the check again, with one more accepted regression."""
-    entry = _find_regression(command, document)
+    """Post the comment and the check again, with one more thing that is agreed to."""
+    parts = parts_of(
+        found, rules.expected, run, rules.policy, facts.bases, agreements_of(seen.body)
+    )
+    document = whole(parts)
+    assert document is not None and facts.head is not None
+    entry = _find_open(command, document)
     if isinstance(entry, Decision):
         return entry
-    assert entry.comparison is not None and facts.head is not None
+    assert entry.comparison is not None
+    state = missing_state(entry.comparison)
     slowest = entry.comparison.slowdown_high or entry.comparison.slowdown
-    if slowest is None:
+    if state is None and slowest is None:
         return refused("how much slower it is was not measured.")
     new = Agreed(
         target=name_of(entry),
-        max_slowdown=slowest,
+        max_slowdown=1.0 if state is not None or slowest is None else slowest,
         reason=command.reason or "",
         owner=asked.author,
+        state=state,
     )
     agreements = with_agreement(agreements_of(seen.body), new)
-    agreed_document = covered(document, agreements)
-    of_run = msgspec.structs.replace(about(document, run, rules.fail_on, None), commands=True)
-    texts = Texts(
-        comment=comment(agreed_document, of_run),
-        summary=summary(agreed_document, of_run),
-        agreements=agreements,
-    )
+    parts = parts_of(found, rules.expected, run, rules.policy, facts.bases, agreements)
+    of_run = Publication(occasion=run, parts=parts, commands=True)
     pull = Pull(number=asked.number, head_sha=facts.head.sha, comments=facts.comments)
     made = plan(
-        agreed_document,
-        texts,
+        of_run.document,
+        of_run.texts(agreements),
         run,
-        Options(fail_on=rules.fail_on, suggestions=False),
+        Options(policy=rules.policy, suggestions=False),
         Known(login=facts.login, pull=pull),
+        of_run.projects,
     )
     if not any(errand.what == "comment" for errand in made.errands):
         return refused(f"there is nowhere to keep it: {'; '.join(made.remarks)}.")
     # The comment first: no check turns green without a written record.
-    return Decision(reaction="rocket", errands=made.errands[::-1])
+    comments = [errand for errand in made.errands if errand.what == "comment"]
+    others = [errand for errand in made.errands if errand.what != "comment"]
+    return Decision(reaction="rocket", errands=(*comments, *others))
 
 
-def _find_regression(command: Command, document: Report) -> Entry | Decision:
-    """Return the one open regression that the command names, with or without the file."""
+def _find_open(command: Command, document: Report) -> Entry | Decision:
+    """Return the one target that the command names, with or without the file, and that nobody has
+    agreed to yet.
+    """
     open_ones = [
-        one for one in document.entries if one.comparison and is_open_regression(one.comparison)
+        one
+        for one in document.entries
+        if one.comparison and (is_open_regression(one.comparison) or missing_state(one.comparison))
     ]
     named = [one for one in open_ones if name_of(one) == command.target]
     named = named or [one for one in open_ones if one.target.qualname == command.target]
     if len(named) == 1:
         return named[0]
     if not open_ones:
-        return refused("the report has no regression that is not acknowledged.")
+        return refused("the report has nothing that could be acknowledged.")
     known = ", ".join(code(name_of(one), 200) for one in open_ones[:MAX_NAMED])
     more = f" and {len(open_ones) - MAX_NAMED} more" if len(open_ones) > MAX_NAMED else ""
-    which = "several regressions have that name" if named else "no regression has that name"
+    which = "several targets have that name" if named else "no target has that name"
     return refused(f"{which}. There are: {known}{more}.")

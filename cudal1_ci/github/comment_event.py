@@ -19,6 +19,7 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.github.payload import MAX_EVENT_BYTES
 from cudal1_ci.records import Record
 
+EVENTS = ("issue_comment", "pull_request_review_comment")
 _LOGIN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})")
 _BRANCH = re.compile(r"[^\s~^:?*\[\\]{1,255}")
 
@@ -35,6 +36,8 @@ class Asked(Record, frozen=True, kw_only=True):
     default_branch: str
     is_obeyable: bool
     """Whether a person just made it on a pull request, and it was not edited."""
+    is_in_review: bool = False
+    """Whether it is in a thread of a review, where the answer belongs too."""
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -55,15 +58,21 @@ class _Issue(msgspec.Struct, frozen=True):
     pull_request: dict[str, object] | None = None
 
 
+class _Pull(msgspec.Struct, frozen=True):
+    number: int
+
+
 class _Repository(msgspec.Struct, frozen=True):
     default_branch: str
 
 
 class _Event(msgspec.Struct, frozen=True):
     action: str
-    issue: _Issue
     comment: _Comment
     repository: _Repository
+    issue: _Issue | None = None
+    pull_request: _Pull | None = None
+    """Of a comment in a review."""
 
 
 def asked(environ: Mapping[str, str]) -> Asked:
@@ -73,8 +82,8 @@ def asked(environ: Mapping[str, str]) -> Asked:
         ConfigError: It is a run of another event, or the event is none.
     """
     name, file = environ.get("GITHUB_EVENT_NAME"), environ.get("GITHUB_EVENT_PATH", "")
-    if name != "issue_comment":
-        raise ConfigError(f"GITHUB_EVENT_NAME: expected issue_comment, got {name!r}")
+    if name not in EVENTS:
+        raise ConfigError(f"GITHUB_EVENT_NAME: expected {' or '.join(EVENTS)}, got {name!r}")
     try:
         if Path(file).stat().st_size > MAX_EVENT_BYTES:
             raise ConfigError(f"GITHUB_EVENT_PATH: expected an event, {file} is too large for one")
@@ -84,10 +93,17 @@ def asked(environ: Mapping[str, str]) -> Asked:
     except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(f"GITHUB_EVENT_PATH: {file} is no event of GitHub: {error}") from error
     comment, author = event.comment, event.comment.user
+    is_in_review = name == "pull_request_review_comment"
+    thread = event.pull_request if is_in_review else event.issue
+    if thread is None:
+        raise ConfigError(f"GITHUB_EVENT_PATH: expected the event of `{name}`, got another one")
+    is_of_a_pull = is_in_review or (
+        event.issue is not None and event.issue.pull_request is not None
+    )
     if _BRANCH.fullmatch(event.repository.default_branch) is None:
         raise ConfigError("GITHUB_EVENT_PATH: expected the name of the default branch")
     return Asked(
-        number=event.issue.number,
+        number=thread.number,
         comment_id=comment.id,
         author=author.login if author else "",
         body=comment.body or "",
@@ -95,10 +111,11 @@ def asked(environ: Mapping[str, str]) -> Asked:
         default_branch=event.repository.default_branch,
         is_obeyable=(
             event.action == "created"
-            and event.issue.pull_request is not None
+            and is_of_a_pull
             and comment.updated_at == comment.created_at
             and author is not None
             and author.type == "User"
             and _LOGIN.fullmatch(author.login) is not None
         ),
+        is_in_review=is_in_review,
     )

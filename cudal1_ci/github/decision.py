@@ -12,16 +12,20 @@ the sha in the command covers that too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
+from cudal1_ci.github.base_settings import BaseSettings
 from cudal1_ci.github.branches import Proposed
 from cudal1_ci.github.command import Command
 from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment
-from cudal1_ci.github.plan import Errand, FailOn
+from cudal1_ci.github.plan import Errand
+from cudal1_ci.github.projects import Expected
 from cudal1_ci.github.reply import HELP, Reaction
 from cudal1_ci.records import Record
+from cudal1_ci.stats.gate import Policy
 
 MAY = ("admin", "maintain", "write")
 """Permissions of people whose commands are carried out."""
@@ -48,6 +52,8 @@ class Facts(Record, frozen=True, kw_only=True):
     first_seen: datetime | None = None
     """When the first check suite of the head was made."""
     comments: tuple[Comment, ...] = ()
+    bases: Mapping[str, BaseSettings] = {}
+    """What the base says of each project's gate, once its reports are there."""
 
 
 class Rules(Record, frozen=True, kw_only=True):
@@ -57,7 +63,9 @@ class Rules(Record, frozen=True, kw_only=True):
     """This run; its commit is not the pull request's."""
     workflow: str = "cudal1-ci"
     """Whose comment and check are meant."""
-    fail_on: FailOn = "never"
+    policy: Policy = Policy()
+    """Where the base is silent."""
+    expected: Expected = Expected()
     may_run_forks: bool = False
 
 

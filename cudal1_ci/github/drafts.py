@@ -16,7 +16,7 @@ from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.github.sweep_issue import Thread
 from cudal1_ci.records import Record
 from cudal1_ci.render.gains import Gain
-from cudal1_ci.render.wording import at_least_text
+from cudal1_ci.render.wording import at_least_gain_text
 
 BRANCHES = "cudal1-ci/sweep"
 _MARKER = re.compile(r"<!-- cudal1-ci:v1 proposal=(?P<id>[0-9a-f]{16}) -->", re.ASCII)
@@ -43,11 +43,17 @@ def drafts_of(threads: Iterable[Thread], login: str | None) -> Drafts:
     )
 
 
-def chosen(gains: Sequence[Gain], drafts: Drafts, most: int) -> list[Gain]:
-    """Return the undismissed proposals that get a draft now."""
+def chosen(
+    gains: Sequence[Gain], drafts: Drafts, most: int, asked: Sequence[str] = ()
+) -> list[Gain]:
+    """Return the undismissed proposals that get a draft now: all that people have asked for, and
+    more up to the limit.
+    """
     had = {*drafts.opened, *drafts.ended}
     open_to = [gain for gain in gains if gain.id not in had and is_placeable(gain)]
-    return open_to[: max(0, most - len(drafts.opened))]
+    wanted = [gain for gain in open_to if gain.id in asked]
+    others = [gain for gain in open_to if gain.id not in asked]
+    return wanted + others[: max(0, most - len(drafts.opened) - len(wanted))]
 
 
 def is_placeable(gain: Gain) -> bool:
@@ -66,7 +72,9 @@ def branch_of(gain: Gain) -> str:
 
 
 def title_of(gain: Gain) -> str:
-    return one_line(f"Faster {gain.entry.target.qualname}: at least {at_least_text(gain.low)}", 200)
+    return one_line(
+        f"Faster {gain.entry.target.qualname}: {at_least_gain_text(gain.low)} at least", 200
+    )
 
 
 def marked(gain: Gain, text: str) -> str:

@@ -19,6 +19,7 @@ from cudal1_ci.github.payload import PULL_REQUEST, read_payload
 from cudal1_ci.records import Record
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_QUEUE = re.compile(r"refs/heads/gh-readonly-queue/.{1,255}/pr-(?P<number>\d{1,9})-[0-9a-f]{40,64}")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#@]*)?")
 
@@ -35,6 +36,12 @@ class Occasion(Record, frozen=True, kw_only=True):
     """Of the pull request, where the event says it."""
     head_repository: str | None = None
     head_branch: str | None = None
+    is_after_a_pull_request: bool = False
+    """Whether a workflow of a pull request has measured, and another one posts."""
+    base_sha: str | None = None
+    """What it is to be merged into, where the event says it."""
+    queued_number: int | None = None
+    """Of the pull request that the merge queue is about to merge, the last one of a group."""
     workflow: str = "cudal1-ci"
     run_id: int
     """Of the run that measured; a later run has a higher one."""
@@ -46,6 +53,11 @@ class Occasion(Record, frozen=True, kw_only=True):
     def is_looked_up(self) -> bool:
         """Return whether there may be a pull request that only GitHub can name."""
         return self.number is None and self.head_branch is not None
+
+    @property
+    def is_of_a_fork(self) -> bool:
+        """Return whether a job of another repository has measured, or of one that is gone."""
+        return self.is_after_a_pull_request and self.head_repository != self.repository
 
     @property
     def run_url(self) -> str:
@@ -65,7 +77,12 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
     number: int | None = None
     head = None
     branch: str | None = None
+    is_after = False
+    base: str | None = None
+    queued: int | None = None
+    is_after = False
     if event.pull_request is not None:
+        base = event.pull_request.base.sha
         number, head = event.pull_request.number, event.pull_request.head.repo
         sha, branch = event.pull_request.head.sha, event.pull_request.head.ref
     elif event.workflow_run is not None:
@@ -73,8 +90,11 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         sha, run_id, attempt = measured.head_sha, measured.id, measured.run_attempt
         if measured.event in PULL_REQUEST:
             head, branch = measured.head_repository, measured.head_branch
+            is_after = True
     elif event.merge_group is not None:
-        sha = event.merge_group.head_sha
+        sha, base = event.merge_group.head_sha, event.merge_group.base_sha
+        queue = _QUEUE.fullmatch(event.merge_group.head_ref)
+        queued = int(queue["number"]) if queue else None
     elif event.inputs is not None and event.inputs.number:
         number, sha = _pull_number(event.inputs.number), event.inputs.sha or ""
     else:
@@ -86,6 +106,9 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         number=number,
         head_repository=head.full_name if head else None,
         head_branch=branch if head else None,
+        is_after_a_pull_request=is_after,
+        base_sha=base if base and _SHA.fullmatch(base) else None,
+        queued_number=queued,
         workflow=environ.get("GITHUB_WORKFLOW") or "cudal1-ci",
         run_id=run_id,
         attempt=attempt,

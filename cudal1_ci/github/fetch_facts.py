@@ -65,7 +65,7 @@ def facts_about(client: Client, asked: Asked) -> Facts:
         login=client.login(),
         head=head,
         first_seen=_first_seen(client, head.sha),
-        comments=client.comments(asked.number),
+        comments=client.comments(asked.number, with_reviews=asked.is_in_review),
     )
 
 

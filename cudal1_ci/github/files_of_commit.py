@@ -66,6 +66,21 @@ def write_commit(top: Path, sha: str, into: Path, scratch: Path) -> list[Notice]
     return notices
 
 
+def moved_submodules(top: Path, base: str, head: str) -> list[Notice]:
+    """Return a notice of each submodule that has another commit: its files are no change here."""
+    listed = run_git(top, "diff", "--raw", "-z", "--no-renames", "--abbrev=12", base, head, "--")
+    fields = listed.split("\0")
+    return [
+        Notice(
+            path=path,
+            message=f"the submodule moved from {line.split()[2]} to {line.split()[3]}; its own "
+            "modules are not compared, only those of this repository that changed",
+        )
+        for line, path in zip(fields[::2], fields[1::2], strict=False)
+        if line.startswith(f":{GITLINK} {GITLINK} ")
+    ]
+
+
 def write_repository(
     one: Repository, sha: str, into: Path, scratch: Path, depth: int = 0
 ) -> Iterator[Notice]:

@@ -56,6 +56,8 @@ class MergeGroup(msgspec.Struct, frozen=True):
 
     base_sha: str
     head_sha: str
+    head_ref: str = ""
+    """`refs/heads/gh-readonly-queue/main/pr-12-SHA`: GitHub names the branch."""
 
 
 class Inputs(msgspec.Struct, frozen=True):

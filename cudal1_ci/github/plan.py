@@ -1,17 +1,20 @@
 """Plan what to post, from a report, the run's event and what is on GitHub already. Pure.
 
-A plan is the requests themselves, so that a dry run prints exactly what would be sent. It has four
-errands at most, each of which may fail without the others: the check run, the comment, a review
-with suggestions, and comments on files.
+A plan is the requests themselves, so that a dry run prints exactly what would be sent. Each errand
+may fail without the others: the check run of each project, the comment, a review with suggestions,
+and comments on files.
 
 The comment is edited in place, since an edit notifies no one. A new comment is made only when the
-verdict turns to a regression. A later run's comment is left unchanged.
+verdict turns to a regression. What a later run has written is left unchanged, the check too. A
+check that this run has started ends in every case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+
+import msgspec
 
 from cudal1_ci.github import check
 from cudal1_ci.github.acknowledgements import Agreed, agreements_line, without_agreements
@@ -29,19 +32,19 @@ from cudal1_ci.github.marker import (
 )
 from cudal1_ci.github.review import placed
 from cudal1_ci.records import Record, Report
+from cudal1_ci.stats.gate import Finding, Policy
 
 REPLACED = "> **Replaced by a newer comment of this workflow, further down.**\n\n"
 MAX_BODY = 65_536
 """Characters of a comment that GitHub takes."""
 
 CommentWhen = Literal["auto", "always", "never"]
-FailOn = Literal["never", "regression", "contract", "inconclusive"]
 
 
 class Options(Record, frozen=True, kw_only=True):
     """Hold the command line's options."""
 
-    fail_on: FailOn = "never"
+    policy: Policy = Policy()
     comment: CommentWhen = "auto"
     suggestions: bool = True
     check: bool = True
@@ -53,11 +56,23 @@ class Pull(Record, frozen=True, kw_only=True):
 
     number: int
     head_sha: str
+    base_sha: str | None = None
     is_open: bool = True
     comments: tuple[Comment, ...] = ()
     review_comments: tuple[Comment, ...] = ()
     diff: Mapping[str, str] = {}
     """Hunks of each file, by its path after the change."""
+
+
+class CheckState(Record, frozen=True, kw_only=True):
+    """Hold what is known of the checks of one name at the commit."""
+
+    started: int | None = None
+    """Id of the one that this run has started and not completed."""
+    later: int | None = None
+    """Newest run of the workflow after this one that has one."""
+    conclusion: str | None = None
+    """Of that later one; None while it is in progress."""
 
 
 class Known(Record, frozen=True, kw_only=True):
@@ -66,8 +81,10 @@ class Known(Record, frozen=True, kw_only=True):
     login: str | None = None
     """Our own login; None without a request to GitHub."""
     pull: Pull | None = None
-    check_id: int | None = None
-    """Of the check run that this run has started."""
+    checks: Mapping[str, CheckState] = {}
+    """By the name of the check."""
+    queued: tuple[Comment, ...] = ()
+    """Comments of the pull request that the merge queue is about to merge."""
 
 
 class Post(Record, frozen=True, kw_only=True):
@@ -112,31 +129,66 @@ class Texts(Record, frozen=True, kw_only=True):
     agreements: tuple[Agreed, ...] = ()
 
 
-def plan_start(occasion: Occasion) -> Plan:
-    """Plan a check run in progress."""
+class Project(Record, frozen=True, kw_only=True):
+    """Hold what one check is about: a folder with a configuration of its own."""
+
+    name: str = check.CHECK_NAME
+    """Of its check."""
+    document: Report | None = None
+    """None where it has left no report."""
+    texts: Texts | None = None
+    policy: Policy = Policy()
+    missing: tuple[Finding, ...] = ()
+    why: str = "there is no report"
+    """Of a project without a report."""
+
+
+def plan_start(occasion: Occasion, names: Sequence[str] = (check.CHECK_NAME,)) -> Plan:
+    """Plan check runs in progress."""
     path = f"/repos/{occasion.repository}/check-runs"
-    post = Post(method="POST", path=path, payload=check.started(occasion))
-    return Plan(errands=(Errand(what="check run", posts=(post,)),))
+    posts = [Post(method="POST", path=path, payload=check.started(occasion, n)) for n in names]
+    return Plan(errands=tuple(Errand(what="check run", posts=(post,)) for post in posts))
 
 
-def plan_abandoned(occasion: Occasion, check_id: int) -> Plan:
-    """Plan the end of a check run without a report."""
-    path = f"/repos/{occasion.repository}/check-runs/{check_id}"
-    post = Post(method="PATCH", path=path, payload=check.abandoned(occasion))
-    return Plan(errands=(Errand(what="check run", posts=(post,)),))
+def plan_checks(projects: Sequence[Project], occasion: Occasion, known: Known) -> Plan:
+    """Plan the ends of the checks of projects, with or without a report."""
+    errands, remarks = [], []
+    for project in projects:
+        state = known.checks.get(project.name, CheckState())
+        if state.later is None:
+            errands.append(_check(project, occasion, state))
+            continue
+        remarks.append(f"{project.name}: that of the later run {state.later} is left as it is")
+        if state.started is not None:
+            conclusion = state.conclusion or project.policy.conclusion_of("no_report")
+            ended = check.superseded(occasion, project.name, state.later, conclusion)
+            errands.append(_check_errand([ended], occasion, state))
+    return Plan(errands=tuple(errands), remarks=tuple(remarks))
 
 
 def plan(
-    document: Report, texts: Texts, occasion: Occasion, options: Options, known: Known
+    document: Report,
+    texts: Texts,
+    occasion: Occasion,
+    options: Options,
+    known: Known,
+    projects: Sequence[Project] = (),
 ) -> Plan:
-    """Plan the posts for a report of the event's own commit."""
-    said = standing(document)
-    errands = [_check(document, said, texts, occasion, options, known)] if options.check else []
+    """Plan the posts for a report of the event's own commit. `projects` have a check each; without,
+    the report is that of the only one.
+    """
+    parts = projects or (Project(document=document, texts=texts, policy=options.policy),)
+    missing = tuple(one for part in parts for one in part.missing)
+    judged = [standing(part.document, part.policy, part.missing) for part in parts if part.document]
+    said = standing(document, options.policy, missing)
+    has_news = said.has_news or any(one.has_news for one in judged)
+    said = msgspec.structs.replace(said, has_news=has_news)
+    checks = plan_checks(parts, occasion, known) if options.check else Plan(errands=())
+    errands, remarks = list(checks.errands), list(checks.remarks)
     pull = known.pull
     why = _silence(occasion, pull, key_of(occasion.workflow), known.login)
     if why is not None or pull is None:
-        return Plan(errands=tuple(errands), remarks=(why,) if why else ())
-    remarks: list[str] = []
+        return Plan(errands=tuple(errands), remarks=(*remarks, why) if why else tuple(remarks))
     comment = _comment(said, texts, occasion, options, pull, known.login)
     if comment is not None:
         errands.append(comment)
@@ -152,7 +204,10 @@ def plan(
 def _silence(occasion: Occasion, pull: Pull | None, key: str, login: str | None) -> str | None:
     """Return why neither a comment nor a review is posted; None where they may be."""
     if pull is None:
-        return "no comment: this run is of no open pull request whose head is that commit"
+        return (
+            "no comment: this run is of no open pull request whose head is that commit, or of "
+            "several of one branch; the check is at the commit"
+        )
     if pull.head_sha != occasion.head_sha:
         return (
             f"no comment: pull request {pull.number} has moved on to {pull.head_sha[:12]}, and the "
@@ -164,27 +219,31 @@ def _silence(occasion: Occasion, pull: Pull | None, key: str, login: str | None)
     return None
 
 
-def _check(
-    document: Report,
-    said: Standing,
-    texts: Texts,
-    occasion: Occasion,
-    options: Options,
-    known: Known,
-) -> Errand:
-    first, *others = check.completed(
+def _check(project: Project, occasion: Occasion, state: CheckState) -> Errand:
+    """Plan the end of one check."""
+    if project.document is None or project.texts is None:
+        ended = check.unmeasured(occasion, project.name, project.policy, project.why)
+        return _check_errand([ended], occasion, state)
+    payloads = check.completed(
         occasion,
-        said,
-        options.fail_on,
-        (texts.summary, texts.comment),
-        check.annotations_of(document),
+        project.name,
+        standing(project.document, project.policy, project.missing),
+        (project.texts.summary, project.texts.comment),
+        check.annotations_of(project.document),
     )
+    return _check_errand(payloads, occasion, state)
+
+
+def _check_errand(
+    payloads: Sequence[dict[str, Any]], occasion: Occasion, state: CheckState
+) -> Errand:
+    first, *others = payloads
     runs = f"/repos/{occasion.repository}/check-runs"
-    if known.check_id is None:
+    if state.started is None:
         post = Post(method="POST", path=runs, payload=first)
     else:
-        del first["head_sha"]
-        post = Post(method="PATCH", path=f"{runs}/{known.check_id}", payload=first)
+        kept = {name: value for name, value in first.items() if name != "head_sha"}
+        post = Post(method="PATCH", path=f"{runs}/{state.started}", payload=kept)
     more = [Post(method="PATCH", path=f"{runs}/{{id}}", payload=batch) for batch in others]
     return Errand(what="check run", posts=(post, *more))
 

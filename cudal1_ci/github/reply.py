@@ -33,7 +33,10 @@ A command is a line of its own, by a person who may write here. It may end with 
 the head (`ack`: after the target), which leaves no doubt about what was meant.
 """
 FIXES = {
-    "run": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
+    "run": (
+        "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`; a run "
+        "is started again for a month, and not while it lasts"
+    ),
     "optimize": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "apply": (
         "the job needs `contents: write`, and the settings (Actions, General) have to allow GitHub "
@@ -47,14 +50,17 @@ FIXES = {
 
 def reacted(repository: str, asked: Asked, reaction: Reaction) -> Post:
     """Build a reaction to the comment."""
-    path = f"/repos/{repository}/issues/comments/{asked.comment_id}/reactions"
+    kind = "pulls" if asked.is_in_review else "issues"
+    path = f"/repos/{repository}/{kind}/comments/{asked.comment_id}/reactions"
     return Post(method="POST", path=path, payload={"content": reaction})
 
 
 def replied(repository: str, asked: Asked, command: Command, text: str) -> Post:
-    """Build a reply on the pull request."""
+    """Build a reply on the pull request, in the thread of the command."""
     body = f"{_mark(asked)}\n{code(command.text)}: {text}"
     path = f"/repos/{repository}/issues/{asked.number}/comments"
+    if asked.is_in_review:
+        path = f"/repos/{repository}/pulls/{asked.number}/comments/{asked.comment_id}/replies"
     return Post(method="POST", path=path, payload={"body": body})
 
 

@@ -20,7 +20,7 @@ from cudal1_ci.records import Record, Report
 from cudal1_ci.render import markup
 from cudal1_ci.render.digest import Proposal, digest, worth
 from cudal1_ci.render.markup import code
-from cudal1_ci.render.wording import at_least_text
+from cudal1_ci.render.wording import at_least_gain_text
 
 MAX_PROPOSALS = 3
 MAX_PATCH_LINES = 120
@@ -93,5 +93,5 @@ def _on_file(
 
 def _claim(proposal: Proposal) -> str:
     name = code(one_line(proposal.entry.target.qualname, 200))
-    gain = at_least_text(worth(proposal.evaluation))
-    return f"{name} computes the same and is at least {gain} as fast"
+    gain = at_least_gain_text(worth(proposal.evaluation))
+    return f"{name} computes the same and changes its time by {gain} at least"

@@ -11,7 +11,8 @@ import re
 import unicodedata
 
 MAX_PATH = 1024
-_ORDINARY_PATH = re.compile(r"[\w.+=-]+(?:/[\w.+=-]+)*")
+_PART = r"[^\s/\\:*?\"<>|](?:[^/\\:*?\"<>|]{0,253}[^\s/\\:*?\"<>|])?"
+_ORDINARY_PATH = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
 def plain(text: str, max_chars: int) -> str:
@@ -37,8 +38,12 @@ def is_visible(character: str) -> bool:
 
 
 def ordinary_path(path: str) -> str | None:
-    """Return a relative path of ordinary characters, unchanged; None for any other."""
+    """Return a relative path of visible characters that every system takes, unchanged; None for any
+    other. It may have spaces, `@` and brackets.
+    """
     if len(path) > MAX_PATH or _ORDINARY_PATH.fullmatch(path) is None:
+        return None
+    if not all(c == " " or (is_visible(c) and not c.isspace()) for c in path):
         return None
     return None if {".", "..", ".git"} & set(path.split("/")) else path
 

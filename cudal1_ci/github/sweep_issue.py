@@ -2,8 +2,9 @@
 
 The issue is recognized by author and by the marker at its beginning, as comments are (marker.py).
 The marker holds the last run that had news, and the ids that people have dismissed. A dismissal
-lasts as long as the issue. A ticked box counts, as only those who may write (or triage) can edit
-another user's issue. So does a line of a comment by someone who may write.
+lasts as long as the issue. A ticked box asks for a draft pull request: only those who may write (or
+triage) can edit another user's issue. So does a line of a comment by someone who may write, and
+such a line dismisses too.
 
     plan_issue(found, written, occasion)
 """
@@ -11,7 +12,7 @@ another user's issue. So does a line of a comment by someone who may write.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -34,7 +35,7 @@ _MARKER = re.compile(
     re.ASCII,
 )
 _ITEM = re.compile(r"^- \[(?P<box>[ xX])\] `(?P<id>[0-9a-f]{16})` ", re.MULTILINE)
-_COMMAND = re.compile(r"^/cudal1 dismiss (?P<id>[0-9a-f]{16})[ \t]*$", re.MULTILINE)
+_COMMAND = re.compile(r"^/cudal1 (?P<verb>apply|dismiss) (?P<id>[0-9a-f]{16})[ \t]*$", re.MULTILINE)
 
 
 class Thread(Record, frozen=True, kw_only=True):
@@ -131,13 +132,31 @@ def dismissed_in(
 
     `may_write` is called only for the authors of the command.
     """
-    ids = dict.fromkeys((*found.stamp.dismissed, *found.ticked))
+    known = found.stamp.dismissed
+    return (*known, *_named("dismiss", comments, known, may_write))[-MAX_DISMISSED:]
+
+
+def asked_in(
+    found: Found, comments: Iterable[Comment], may_write: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Return the proposals of which people want the pull request."""
+    return (*found.ticked, *_named("apply", comments, found.ticked, may_write))
+
+
+def _named(
+    verb: str,
+    comments: Iterable[Comment],
+    known: Sequence[str],
+    may_write: Callable[[str], bool],
+) -> tuple[str, ...]:
+    """Return the ids that a command of people names, without those that are known."""
+    ids: dict[str, None] = {}
     for comment in comments:
-        body = comment.body.replace("\r\n", "\n")
-        named = {line["id"] for line in _COMMAND.finditer(body)} - ids.keys()
+        lines = _COMMAND.finditer(comment.body.replace("\r\n", "\n"))
+        named = {line["id"] for line in lines if line["verb"] == verb} - ids.keys() - {*known}
         if named and may_write(comment.author):
             ids |= dict.fromkeys(sorted(named))
-    return tuple(ids)[-MAX_DISMISSED:]
+    return tuple(ids)
 
 
 def plan_issue(

@@ -37,6 +37,7 @@ from cudal1_ci.github.sweep_issue import (
     Stamp,
     Thread,
     Written,
+    asked_in,
     dismissed_in,
     found_issue,
     plan_issue,
@@ -63,6 +64,8 @@ class Known(Record, frozen=True, kw_only=True):
     issue: Found | None = None
     drafts: Drafts = Drafts()
     dismissed: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    """Proposals of which people want the pull request."""
 
 
 class Prepared(Record, frozen=True, kw_only=True):
@@ -93,14 +96,18 @@ def known_of(client: Client) -> Known:
     threads = [_thread(each) for each in listed]
     found = found_issue(threads, login)
     dismissed: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     if found is not None:
         comments = [_comment(each) for each in _pages(client, f"issues/{found.number}/comments")]
-        dismissed = dismissed_in(found, comments, _writers(client))
+        may_write = _writers(client)
+        dismissed = dismissed_in(found, comments, may_write)
+        asked = asked_in(found, comments, may_write)
     return Known(
         default_branch=repository,
         issue=found,
         drafts=drafts_of(threads, login),
         dismissed=dismissed,
+        asked=asked,
     )
 
 
@@ -165,7 +172,7 @@ def prepare(
                 body=marked(gain, pull_request(document, gain, about)),
             ),
         )
-        for gain in chosen(gains, known.drafts, options.max_open_prs)
+        for gain in chosen(gains, known.drafts, options.max_open_prs, known.asked)
     ]
     return Prepared(
         document=document,

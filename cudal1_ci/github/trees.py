@@ -18,7 +18,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,12 +26,14 @@ from cudal1_ci.errors import DiscoveryError, UnsupportedError
 from cudal1_ci.git import repository_top
 from cudal1_ci.github.built import copy_built, site_of
 from cudal1_ci.github.files_of_commit import write_commit
+from cudal1_ci.github.tree_integrity import altered, named, unlike_the_commit, write_manifest
 from cudal1_ci.github.version_of_commit import version_variables
-from cudal1_ci.processes.environment import without_secrets
+from cudal1_ci.processes.enclosed import CommandsConfig, Enclosure, environment_folder, run_to_end
 from cudal1_ci.records import Notice, content_hash
 from cudal1_ci.records.archive import make_folder
 
 SETUP_TIMEOUT_S = 1800.0
+CONFINED = CommandsConfig()
 MOST_TREES = 6
 """Trees kept in the folder; the least recently used are removed."""
 
@@ -47,13 +49,16 @@ class Trees:
         setup: Sequence[str] = (),
         setup_s: float | None = None,
         python: str | None = None,
+        commands: CommandsConfig = CONFINED,
     ):
         """Use `root`, the scanned folder, perhaps below the top. Run `setup` once in each tree, a
-        command for at most `setup_s`. `python` is the project's interpreter, in which the project
-        may be installed.
+        command for at most `setup_s`, confined as `commands` says. `python` is the project's
+        interpreter, in which the project may be installed.
         """
         self.setup_s = min(SETUP_TIMEOUT_S, setup_s or SETUP_TIMEOUT_S)
         self.site = site_of(python) if python else None
+        self.python = python
+        self.commands = commands
         self.top = repository_top(root)
         self.below = root.resolve().relative_to(self.top.resolve())
         self.folder = folder.absolute()  # git is run at the top, wherever this process is
@@ -67,19 +72,37 @@ class Trees:
             DiscoveryError: The commit has no such folder, or git fails.
             UnsupportedError: A command of `setup` failed there.
         """
-        name = sha[:16] if not self.setup else f"{sha[:16]}-{content_hash(self.setup)[:8]}"
-        tree = self.folder / name
+        tree = self.folder / self.name_of(sha)
         with locked(self.folder):
+            if tree.is_dir() and self._altered(sha, tree):
+                shutil.rmtree(tree)
             if not tree.is_dir():
                 self._make(sha, tree)
             # Each time, as the checkout may have been built since.
             self._say(copy_built(self.top, sha, tree, self.site))
+            write_manifest(tree, manifest_of(tree))
             os.utime(tree)
             remove_oldest(self.folder, MOST_TREES)
         found = tree / self.below
         if not found.is_dir():
             raise DiscoveryError(f"{sha[:12]}: has no folder {self.below.as_posix()}")
         return found
+
+    def check(self, sha: str) -> None:
+        """Raise DiscoveryError where a tree is not what was made of its commit."""
+        tree = self.folder / self.name_of(sha)
+        if found := self._altered(sha, tree):
+            raise DiscoveryError(
+                f"the tree of {sha[:12]} was changed since it was written, so nothing of it is "
+                f"believed: {named(found)}"
+            )
+
+    def name_of(self, sha: str) -> str:
+        """Return the name of a commit's tree."""
+        return sha[:16] if not self.setup else f"{sha[:16]}-{content_hash(self.setup)[:8]}"
+
+    def _altered(self, sha: str, tree: Path) -> list[str]:
+        return altered(tree, manifest_of(tree), self.top, sha)
 
     def _make(self, sha: str, tree: Path) -> None:
         """Make the tree, and give it its name only when all of it is there."""
@@ -91,43 +114,65 @@ class Trees:
             self._say(write_commit(self.top, sha, files, Path(scratch)))
             if self.setup:
                 copy_built(self.top, sha, files, self.site)
-                known = without_secrets(os.environ) | version_variables(self.top, sha)
+                variables = version_variables(self.top, sha)
                 for command in self.setup:
-                    run_setup(command, files / self.below, known, self.setup_s)
+                    self._run_setup(command, files, variables)
+                self._restore(sha, files, Path(scratch))
             files.rename(tree)
+
+    def _restore(self, sha: str, files: Path, scratch: Path) -> None:
+        """Write tracked files again that a build has rewritten, such as a lock file."""
+        changed = list(unlike_the_commit(files, self.top, sha))
+        if changed:
+            again = scratch / "again"
+            again.mkdir()
+            write_commit(self.top, sha, again, scratch)
+        for path in changed:
+            there = files / path
+            if there.is_dir() and not there.is_symlink():
+                shutil.rmtree(there)
+            there.unlink(missing_ok=True)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            (again / path).rename(there)
+
+    def _run_setup(self, command: str, files: Path, variables: Mapping[str, str]) -> None:
+        """Run a command of the configuration in a tree. It sees the system, the interpreter and
+        this tree. What it installs into the interpreter's environment is dropped.
+
+        Raises:
+            UnsupportedError: It failed; the message ends with its last output.
+        """
+        environment = environment_folder(self.python) if self.python else None
+        enclosure = Enclosure(
+            pythons=(self.python,) if self.python else (),
+            writable=(str(files),),
+            copied=(environment,) if environment else (),
+            config=self.commands,
+        )
+        words, folder = ("/bin/sh", "-c", command), files / self.below
+        known = {**os.environ, **variables}
+        try:
+            code, said = run_to_end(words, folder, enclosure, known, self.setup_s)
+        except subprocess.TimeoutExpired as error:
+            raise UnsupportedError(
+                f"setup `{command}`: not done in {self.setup_s:.0f} s; it is part of the budget "
+                "(`--budget`), so give that more time or the command less to do"
+            ) from error
+        if code != 0:
+            lines = said.strip().splitlines()[-5:]
+            raise UnsupportedError(
+                f"setup `{command}` failed with exit code {code} in a tree of the repository "
+                "(`compare.setup` in the configuration). It writes to the tree alone, and reaches "
+                "the network if `commands.network` is set:\n" + "\n".join(lines)
+            )
 
     def _say(self, notices: Sequence[Notice]) -> None:
         self.notices += [notice for notice in notices if notice not in self.notices]
 
 
-def run_setup(command: str, folder: Path, environment: dict[str, str], limit_s: float) -> None:
-    """Run a command of the configuration in a tree.
-
-    Raises:
-        UnsupportedError: It failed; the message ends with its last output.
-    """
-    try:
-        done = subprocess.run(
-            ["/bin/sh", "-c", command],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=limit_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UnsupportedError(
-            f"setup `{command}`: not done in {limit_s:.0f} s; it is part of the budget "
-            "(`--budget`), so give that more time or the command less to do"
-        ) from error
-    if done.returncode != 0:
-        said = done.stdout.decode("utf-8", "replace").strip().splitlines()[-5:]
-        raise UnsupportedError(
-            f"setup `{command}` failed with exit code {done.returncode} in a tree of the "
-            "repository (`compare.setup` in the configuration):\n" + "\n".join(said)
-        )
+def manifest_of(tree: Path) -> Path:
+    """Return the file in which the contents of a tree are written down."""
+    return tree.with_name(f"{tree.name}.manifest")
 
 
 @contextmanager
@@ -147,3 +192,4 @@ def remove_oldest(folder: Path, most: int) -> None:
     old = sorted(whole, key=lambda one: one.stat().st_mtime)[:-most]
     for one in [*old, *(one for one in trees if one not in whole)]:
         shutil.rmtree(one, ignore_errors=True)
+        manifest_of(one).unlink(missing_ok=True)

@@ -47,13 +47,12 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.records.record import Record
 from cudal1_ci.records.run_status import Ending
-from cudal1_ci.render.impact import headline_of
+from cudal1_ci.render.impact import COMPILE_OFF, headline_of
 from cudal1_ci.render.wording import STATUS_WORDS
 from cudal1_ci.stats import speedups
 
 MOST_ROOTS = 6
 """Roots that are timed: those of the most proposals come first."""
-NOT_ON = "torch.compile is off here"
 OWN = "your torch.compile"
 FAILS = "with the others {root} is not the same: {why}"
 INTERRUPTED = "interrupted"
@@ -72,6 +71,12 @@ class RootTrial:
     root: Root
     evaluation: Evaluation | None = None
     step: tuple[Problem, Evaluation, Workload, str] | None = None
+
+    @property
+    def longest_us(self) -> float:
+        """Return the time of the longest call that was measured."""
+        measured = self.evaluation.measurements if self.evaluation else ()
+        return max(map(speedups.reference_us, measured), default=0.0)
 
     @property
     def problem(self) -> Problem:
@@ -239,7 +244,13 @@ class Study:
 
     def impact(self, tree: Tree, timed: Sequence[RootTrial]) -> tuple[Impact, ...]:
         """Return what the tree does to the roots and their steps, then what it is next to."""
-        reached = [one for one in timed if one.evaluation and one.evaluation.measurements]
+        reached: list[RootTrial] = []
+        for trial in timed:
+            if trial.evaluation is not None and trial.evaluation.measurements:
+                reached.append(trial)
+            elif trial.evaluation is not None:
+                self.leave_out(trial.root.name, why_failed(trial.evaluation))
+        reached.sort(key=lambda one: (not one.root.contains_others, -one.longest_us))
         for trial in reached:
             trial.step = self.step(tree, trial)
         found: list[Impact] = []
@@ -320,7 +331,7 @@ class Study:
         problem = trial.problem
         names = [one.name for one in problem.workloads]
         if not self.may_compile():
-            off = Baseline(name="torch.compile", reason=NOT_ON)
+            off = Baseline(name="torch.compile", reason=COMPILE_OFF)
             return dict.fromkeys(names, (off, None))
         whole = apply(problem, None, [COMPILE])
         found = self.compared("torch.compile", problem, whole, trial)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cudal1_ci.discover.plan import Plan, Planned
+from cudal1_ci.discover.plan import Plan, Planned, surroundings
 from cudal1_ci.discover.references import Key, References
 from cudal1_ci.records import Change, InRoot, Target
 from cudal1_ci.records.recording import Recording
@@ -28,6 +28,11 @@ class Root:
     def name(self) -> str:
         return name_of(self.planned.target)
 
+    @property
+    def contains_others(self) -> bool:
+        """Return whether it is the root of more than itself."""
+        return any(one != self.planned.target for one in self.parts)
+
 
 def name_of(target: Target) -> str:
     """Return `path:qualname`."""
@@ -39,12 +44,9 @@ def key_of(target: Target) -> Key:
 
 
 def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
-    """Return the roots of targets with proposals; those of the most targets come first."""
-    posed = {
-        key_of(one.target): one
-        for one in plan.targets
-        if one.problem is not None and not one.target.is_kernel
-    }
+    """Return the roots of targets with proposals: those that contain others come first, and then
+    those of the most targets."""
+    posed = {key_of(one.target): one for one in surroundings(plan) if one.problem is not None}
     users = users_among(plan, targets, posed)
     of_users = [posed[key].target for keys in users.values() for key in keys]
     above = users | users_among(plan, of_users, posed)
@@ -59,7 +61,7 @@ def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
             if not others - {user}:
                 parts.setdefault(user, []).append(target)
     found_roots = [Root(posed[key], tuple(parts[key])) for key in parts]
-    return sorted(found_roots, key=lambda one: (-len(one.parts), one.name))
+    return sorted(found_roots, key=lambda one: (not one.contains_others, -len(one.parts), one.name))
 
 
 def users_among(

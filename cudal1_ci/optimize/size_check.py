@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -9,11 +10,12 @@ import msgspec
 from cudal1_ci.optimize.sizes import other_sizes
 from cudal1_ci.optimize.trials import NotReached, Trials
 from cudal1_ci.records import Candidate, Entry, Evaluation, Finding, Measurement, Problem, Workload
-from cudal1_ci.render.wording import STATUS_WORDS, interval_text
+from cudal1_ci.render.wording import STATUS_WORDS, interval_text, one_line
 from cudal1_ci.stats import speedups
 
 SLOWER = speedups.SLOWER_AT_SIZE
 WRONG = "size.fails"
+MOST_CHARS = 160
 UNDECIDED = ("inconclusive", "harness_error", "timeout")
 
 
@@ -50,7 +52,7 @@ def at_other_sizes(
     candidate."""
     workloads, why = other_sizes(problem.workloads)
     workloads = (*others, *workloads)
-    whys = [why] if why else []
+    whys: Counter[str] = Counter([why] if why else [])
     found: list[Measurement] = []
     # All at once; where the reference refuses one of them, each by itself.
     groups = [workloads] if workloads else []
@@ -67,17 +69,17 @@ def at_other_sizes(
             if len(group) > 1 and not trials.was_cut:
                 groups += [(one,) for one in group]
             else:
-                whys += [f"{one.name}: {error}" for one in group]
+                whys[one_line(str(error))[:MOST_CHARS]] += len(group)
             continue
         if evaluation.verdict.status in UNDECIDED:
-            said = STATUS_WORDS[evaluation.verdict.status]
-            whys += [f"{one.name}: {said}" for one in group]
+            whys[STATUS_WORDS[evaluation.verdict.status]] += len(group)
             continue
         finding = finding_on(evaluation, group)
         if finding is not None:
             return (), None, finding
         found += evaluation.measurements
-    return tuple(found), "; ".join(whys) or None, None
+    said = [f"{number} of {len(workloads)}: {one}" for one, number in whys.items() if one != why]
+    return tuple(found), "; ".join([*([why] if why else []), *said]) or None, None
 
 
 def is_doubtful(measurement: Measurement) -> bool:

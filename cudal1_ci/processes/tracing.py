@@ -1,20 +1,26 @@
-"""Run the user's own command with the tracer in each of its Python processes."""
+"""Run the user's own command, confined, with the tracer in each of its Python processes."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cudal1_ci.errors import ConfigError
+from cudal1_ci.errors import ConfigError, DiscoveryError
+from cudal1_ci.git import repository_top
+from cudal1_ci.processes.enclosed import CommandsConfig, Enclosure, enclosed, interpreter_of
 from cudal1_ci.processes.local import SANDBOXED
+
+MAX_TRACES = 4096
+MAX_TRACE_BYTES = 256 * 2**20
+"""Of all processes of a command together."""
+DEFAULT = CommandsConfig()
 
 SITECUSTOMIZE = """\
 import importlib.machinery as _machinery, importlib.util as _util, os as _os, sys as _sys
@@ -43,65 +49,93 @@ def run_trace(
     functions: Mapping[str, Sequence[str]],
     timeout_s: float,
     python: str | None = None,
+    *,
+    hidden: Sequence[Path] = (),
+    config: CommandsConfig = DEFAULT,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Run a command in `root` and leave its trace in `folder`, which holds nothing else.
 
     `functions` are the names of the functions to record, by path. Return the command's exit code,
-    or 124 when it was ended after `timeout_s` seconds. The command's output goes to stderr.
+    or 124 when it was ended after `timeout_s` seconds. The command's output goes to stderr. It is
+    confined (enclosed.py), and sees neither `folder` nor what is `hidden`.
 
     Raises:
         ConfigError: There is no such command.
+        UnsupportedError: This machine confines no command.
     """
     root = root.resolve()
     folder = folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="cudal1-ci-trace-") as scratch:
-        hook = Path(scratch) / "sitecustomize.py"
-        listed = Path(scratch) / "functions.json"
+        out = Path(scratch) / "out"
+        hook = Path(scratch) / "hook" / "sitecustomize.py"
+        listed = hook.with_name("functions.json")
+        for made in (out, hook.parent):
+            made.mkdir()
         listed.write_text(json.dumps({k: list(v) for k, v in functions.items()}), encoding="utf-8")
         text = SITECUSTOMIZE.format(
             tracer=str(SANDBOXED / "tracer"),
-            out=str(folder),
+            out=str(out),
             root=str(root),
             functions=str(listed),
         )
         hook.write_text(text, encoding="utf-8")
-        environment = traced_environment(scratch, python)
+        top = top_of(root)
+        enclosure = Enclosure(
+            pythons=tuple(filter(None, (python, interpreter_of(command[0])))),
+            readable=(str(hook.parent),),
+            writable=(str(out),),
+            copied=tuple(dict.fromkeys((str(top), str(root)))),
+            hidden=(str(folder), *map(str, hidden)),
+            config=config,
+        )
+        environment = traced_environment(str(hook.parent), python)
         try:
-            with hearing_interrupts():
-                process = subprocess.Popen(
-                    list(command), cwd=root, env=environment, stdout=2, start_new_session=True
-                )
+            with enclosed(command, root, enclosure, environment) as process:
+                if process.refused:
+                    notice(f"not confined by {', '.join(process.refused)}: not granted here")
+                code = wait(process.process, timeout_s)
         except OSError as error:
             raise ConfigError(
                 f"`{command[0]}` cannot be run ({error.strerror}); give a command that runs in "
                 f"{root}, for example `python -m pytest -q`"
             ) from error
-        return wait(process, timeout_s)
+        take_over(out, folder)
+    return code
 
 
-@contextlib.contextmanager
-def hearing_interrupts() -> Iterator[None]:
-    """Let processes that are started in this context receive interrupts. A shell starts
-    background commands with interrupts ignored, and child processes inherit that. They do not
-    inherit a handler."""
-    is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if not is_ignored or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda *_: None)
+def take_over(out: Path, folder: Path) -> None:
+    """Copy the traces that the command has left: plain files of a limited size, and no links."""
+    room = MAX_TRACE_BYTES
+    for file in sorted(out.glob("trace-*.jsonl"))[:MAX_TRACES]:
+        try:
+            end = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            continue
+        found = os.fstat(end)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > room:
+            os.close(end)
+            continue
+        room -= found.st_size
+        with os.fdopen(end, "rb") as stream:
+            (folder / file.name).write_bytes(stream.read(found.st_size))
+
+
+def top_of(root: Path) -> Path:
+    """Return the top of the repository: tests of a folder may read what lies beside it."""
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        return repository_top(root).resolve()
+    except DiscoveryError:
+        return root
 
 
-def traced_environment(scratch: str, python: str | None) -> dict[str, str]:
+def traced_environment(hook: str, python: str | None) -> dict[str, str]:
     """Return the user's environment with the hook first on the path of modules. The project's
     interpreter is first on the path of programs."""
     environment = dict(os.environ)
-    paths = [scratch, environment.get("PYTHONPATH", "")]
+    paths = [hook, environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     if python is not None:

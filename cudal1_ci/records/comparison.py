@@ -19,6 +19,9 @@ ComparisonVerdict = Literal[
     "regression", "improvement", "same", "inconclusive", "new", "removed", "skipped"
 ]
 
+Cause = Literal["renamed", "moved", "lost", "skipped", "crashed", "unmeasured", "over_budget"]
+"""Why a target of the base has no times that count, or lacks them on one of several machines."""
+
 
 class Acknowledgement(Published, frozen=True, kw_only=True):
     """A slowdown that somebody has agreed to, written into the repository's configuration."""
@@ -74,6 +77,10 @@ class Comparison(Published, frozen=True, kw_only=True):
     rows: tuple[ComparedWorkload, ...] = ()
     reason: Text | None = None
     """Why it was not compared: it is new, was removed, or could not be called."""
+    cause: Cause | None = None
+    """What kind of reason that is; None where all was measured, or there was nothing to measure."""
+    previous: Text | None = None
+    """`path:qualname` in the base, where it was renamed or moved and is compared all the same."""
     output_change: Text | None = None
     """How the outputs of the two differ, where they do: it is noted, and no verdict on time."""
     acknowledged: Acknowledgement | None = None

@@ -27,6 +27,7 @@ from cudal1_ci.render.wording import (
     time_text,
 )
 from cudal1_ci.stats.figures import of_rows
+from cudal1_ci.stats.gate import Finding, is_acknowledged, is_missing
 from cudal1_ci.stats.regression import SEVERITY
 
 MEASURED = ("regression", "inconclusive", "improvement", "same")
@@ -79,8 +80,12 @@ class Changes:
 
     @property
     def num_acknowledged(self) -> int:
-        regressions = self.of("regression")
-        return sum(change.comparison.acknowledged is not None for change in regressions)
+        return sum(is_acknowledged(change.comparison) for change in self.of("regression"))
+
+    @property
+    def missing(self) -> tuple[Change, ...]:
+        """Return what of the base was not measured, or not on every machine."""
+        return tuple(change for change in self.all if is_missing(change.comparison))
 
 
 def changes(document: Report) -> Changes:
@@ -223,37 +228,51 @@ def counts_text(found: Changes) -> str:
     return "; ".join(part for part in (measured, others) if part)
 
 
-def headline(found: Changes, num_proposals: int, is_search: bool = True) -> str:
-    """Return the whole verdict in a few words; of the comparison alone where no search was made."""
+def headline(
+    found: Changes, num_proposals: int, is_search: bool = True, missing: Sequence[Finding] = ()
+) -> str:
+    """Return the whole verdict in a few words; of the comparison alone where no search was made.
+    `missing` are machines and projects that have left no report.
+    """
     said = _verdict(found)
     if not is_search and not found.all:
-        return "nothing to compare"
-    if num_proposals or not found.all:
+        said = "nothing to compare"
+    elif num_proposals or not found.all:
         count = count_text(num_proposals, "faster version")
         proven = f"{count if num_proposals else 'no faster version'} proven"
-        return f"{said}; {proven}" if said else proven
+        said = f"{said}; {proven}" if said else proven
+    if number := sum(bool(change.comparison.broken) for change in found.all):
+        said += f"; {count_text(number, 'target')} with a use that no longer works"
+    if number := sum(change.comparison.output_change is not None for change in found.all):
+        said += f"; {count_text(number, 'changed output')}"
+    for state, noun in (("machine_missing", "machine"), ("no_report", "project")):
+        if number := sum(one.state == state for one in missing):
+            said += f"; no report from {count_text(number, noun)}"
+    if any(one.state == "unverified" for one in missing):
+        said += "; unverified"
     return said
 
 
 def _verdict(found: Changes) -> str:
-    num_measured = len(found.measured)
-    num_open = found.count("regression") - found.num_acknowledged
-    unreached = sum((one.comparison.reason or "").startswith("not reached") for one in found.all)
-    of_all = f"of {count_text(num_measured, 'target')}"
-    if unreached:
-        of_all += f" ({unreached} more not reached)"
+    timed = [change for change in found.measured if change.comparison.rows]
+    unsure = [c for c in found.of("inconclusive") if not is_missing(c.comparison)]
+    num_open = sum(not is_acknowledged(c.comparison) for c in found.of("regression"))
+    lack = f", {len(found.missing)} not measured" if found.missing else ""
+    of_all = f"of {count_text(len(found.measured), 'target')}"
+    doubt = f", {len(unsure)} inconclusive" if unsure else ""
     if num_open:
-        return f"{num_open} {of_all} got slower"
+        return f"{num_open} {of_all} got slower{doubt}{lack}"
     if found.num_acknowledged:
-        return f"{found.num_acknowledged} {of_all} got slower, as acknowledged"
-    if found.count("inconclusive"):
-        return f"{found.count('inconclusive')} {of_all} inconclusive, none found to be slower"
+        return f"{found.num_acknowledged} {of_all} got slower, as acknowledged{doubt}{lack}"
+    if unsure:
+        return f"{len(unsure)} {of_all} inconclusive, none found to be slower{lack}"
     if found.count("improvement"):
-        return f"{found.count('improvement')} {of_all} got faster, none slower"
-    if num_measured:
-        missing = f" ({unreached} not reached)" if unreached else ""
-        return f"no target got slower{missing}"
-    return "nothing could be compared" if found.all else ""
+        return f"{found.count('improvement')} {of_all} got faster, none slower{lack}"
+    if timed:
+        return f"no target got slower{lack}"
+    if found.missing:
+        return "nothing could be compared"
+    return "nothing to compare" if found.all else ""
 
 
 def spread_of(found: Iterable[ComparedWorkload], device: str) -> float | None:

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import Device, Entry, Record, Report, Target
+from cudal1_ci.records import Comparison, Device, Entry, Record, Report, Target
 from cudal1_ci.render.changes import (
     CHANGE_FILTERS,
     VERDICT_WORDS,
@@ -38,6 +38,14 @@ from cudal1_ci.render.patch import patch_name
 from cudal1_ci.render.source_link import SHA, source_link
 from cudal1_ci.render.templates import templates_folder
 from cudal1_ci.render.wording import ENDED_WORDS, FILTERS, KIND_WORDS, device_text
+from cudal1_ci.stats.gate import (
+    STATES,
+    Finding,
+    Judgement,
+    Policy,
+    judged,
+    states_of_comparison,
+)
 
 MAX_DEVICES = 8
 """Columns; more do not fit next to each other."""
@@ -49,6 +57,11 @@ MAX_NAME = 120
 MAX_ANALYSIS = 1500
 MAX_PATCH = 20_000
 """Characters of a diff that is read in a comment; a longer one is applied unread or not at all."""
+CONCLUSION_ICONS = {
+    "failure": "\N{CROSS MARK}",
+    "neutral": "\N{WARNING SIGN}\N{VARIATION SELECTOR-16}",
+    "success": "\N{WHITE HEAVY CHECK MARK}",
+}
 BASELINE_WORDS = {"eager": "head", "compile": "torch.compile"}
 FAIL_ON_WORDS = {
     "never": "Advisory: nothing here fails the check.",
@@ -70,6 +83,14 @@ URL = re.compile(r"https?://[\w.~:/?#@!$&*+,;=%-]+", re.ASCII)
 NUM_SHA_DIGITS = 10
 
 
+class Check(Record, frozen=True, kw_only=True):
+    """Hold what the check of a project concludes, and by which policy."""
+
+    name: str
+    judgement: Judgement
+    policy: Policy
+
+
 class About(Record, frozen=True, kw_only=True):
     """Hold what a report does not know of itself; the event gives it, not a file."""
 
@@ -78,7 +99,13 @@ class About(Record, frozen=True, kw_only=True):
     artifact_url: str | None = None
     head_sha: str | None = None
     base_sha: str | None = None
-    fail_on: str = "never"
+    policy: Policy = Policy()
+    missing: tuple[Finding, ...] = ()
+    """Machines and projects that have left no report."""
+    checks: tuple[Check, ...] = ()
+    """One for each project; empty where the report is that of the only one."""
+    has_check: bool = True
+    """Whether there is a check to say something of; an extra report on request has none."""
     commands: bool = False
     """Whether comments are answered in this repository (docs/github.md, Commands)."""
 
@@ -88,6 +115,9 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
     found = changes(document)
     sorted_out = digest(document)
     proposals = sorted_out.proposals
+    judgement = judged(document, about.policy, about.missing)
+    alone = Check(name="cudal1-ci", judgement=judgement, policy=about.policy)
+    checks = about.checks or (alone,)
     return {
         "document": document,
         "about": about,
@@ -98,19 +128,55 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
         "columns": found.devices[:MAX_DEVICES],
         "proposals": proposals,
         "impact": headlines(document),
-        "headline": headline(found, len(proposals), sorted_out.is_search),
+        "headline": headline(found, len(proposals), sorted_out.is_search, about.missing),
+        "checks": checks,
+        "gate": [row for each in checks for row in gate_rows(each.judgement, each.policy)],
         "counts": icon_counts_text(found),
         "devices": tuple(
             dict.fromkeys(device_text(device)[:MAX_NAME] for device in document.devices)
         ),
         "other_uses": other_uses(found),
         "changed_outputs": [c for c in found.all if c.comparison.output_change],
-        "acknowledged": [c for c in found.of("regression") if c.comparison.acknowledged],
+        "acknowledged": [c for c in found.all if is_agreed(c.comparison)],
         "not_measured": _not_measured(document),
         "noise": [_noise(document, device) for device in document.devices[:MAX_DEVICES]],
         "ended": ENDED_WORDS.get(document.ended),
-        "fail_on_words": FAIL_ON_WORDS.get(about.fail_on, ""),
+        "fail_on_words": FAIL_ON_WORDS.get(about.policy.fail_on, ""),
     }
+
+
+def is_agreed(comparison: Comparison) -> bool:
+    """Return whether somebody has agreed to what a comparison says."""
+    return "agreed" in states_of_comparison(comparison)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRow:
+    """Hold all findings of one state, and what the check concludes of them."""
+
+    state: str
+    meaning: str
+    icon: str
+    conclusion: str
+    findings: tuple[Finding, ...]
+
+
+def gate_rows(judgement: Judgement, policy: Policy) -> tuple[GateRow, ...]:
+    """Group what is not fine by its state, in the order of the states."""
+    rows = []
+    for state, (_, meaning) in STATES.items():
+        if findings := tuple(one for one in judgement.findings if one.state == state):
+            conclusion = policy.conclusion_of(state)
+            rows.append(
+                GateRow(
+                    state=state.replace("_", " "),
+                    meaning=meaning,
+                    icon=CONCLUSION_ICONS[conclusion],
+                    conclusion=conclusion,
+                    findings=findings,
+                )
+            )
+    return tuple(rows)
 
 
 def _at(about: About, document: Report, target: Target) -> str | None:
@@ -209,6 +275,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         CHANGE_FILTERS | OTHER_USES_FILTERS,
         **IMPACT_FILTERS,
         code=partial(code, max_chars=MAX_NAME),
+        is_agreed=is_agreed,
         long_code=partial(code, max_chars=MAX_TEXT),
         cut_short=_cut_short,
         fenced=fenced,
@@ -228,6 +295,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         contradicted_words=CONTRADICTED_WORDS,
         other_uses_words=EXPLANATION,
         kind_words=KIND_WORDS,
+        conclusion_icons=CONCLUSION_ICONS,
         max_named=MAX_NAMED,
         max_patch=MAX_PATCH,
         model_words=MODEL_WORDS,

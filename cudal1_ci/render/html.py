@@ -28,7 +28,7 @@ from cudal1_ci.render.digest import (
     has_several_devices,
     nothing_text,
 )
-from cudal1_ci.render.impact import IMPACT_FILTERS, headlines
+from cudal1_ci.render.impact import IMPACT_FILTERS, compares, headlines
 from cudal1_ci.render.model_use import (
     CONTRADICTED_WORDS,
     MODEL_WORDS,
@@ -68,6 +68,7 @@ def render_html(document: Report, address: str | None = None) -> str:
             commit_url=_commit_url(document.head_sha, address),
             impact=headlines(document),
             together=document.together,
+            compares=any(compares(one) for one in document.impact or ()),
             headline=headline(found.changes, len(found.proposals), found.is_search),
             nothing=nothing_text(document),
             whys=[one for one in document.entries if one.near_misses or one.not_tried],

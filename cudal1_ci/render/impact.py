@@ -59,9 +59,18 @@ class Headline:
 
 
 def headlines(document: Report) -> list[Headline]:
-    """Return a headline for each root and mode, in the report's order."""
+    """Return a headline for each root and mode, in the report's order. Targets that are the root
+    of nothing but themselves have none where there are others."""
+    impact = document.impact or ()
+    containing = {
+        part.root
+        for entry in document.entries
+        for part in entry.in_roots
+        if part.root != f"{entry.target.path}:{entry.target.qualname}"
+    }
+    known = [one for one in impact if one.root in containing] or impact
     found: dict[tuple[str, str, str], Headline] = {}
-    for one in document.impact or ():
+    for one in known:
         found.setdefault((one.root, one.kind, one.mode), headline_of(one))
     return list(found.values())
 
@@ -122,13 +131,18 @@ def facts_of(impact: Impact) -> Iterator[Fact]:
 
 def remarks_of(impact: Impact) -> Iterator[str]:
     """Yield what it is next to, and what it saves in a month."""
-    if impact.compiled is not None and impact.compiled.reason != COMPILE_OFF:
+    if compares(impact) and impact.compiled is not None:
         yield f"torch.compile alone {baseline_text(impact.compiled)}"
     if impact.own is not None:
         yield f"next to your torch.compile {baseline_text(impact.own)}"
     yield from savings_of(impact)
     if not impact.is_confirmed:
         yield ONCE
+
+
+def compares(impact: Impact) -> bool:
+    """Return whether torch.compile of the root was tried."""
+    return impact.compiled is not None and impact.compiled.reason != COMPILE_OFF
 
 
 def savings_of(impact: Impact) -> Iterator[str]:

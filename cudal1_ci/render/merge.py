@@ -25,10 +25,12 @@ from cudal1_ci.records import (
     Report,
     Workload,
 )
+from cudal1_ci.records.comparison import Cause
 from cudal1_ci.render.digest import SUSPECTED
 from cudal1_ci.render.published import totals
 from cudal1_ci.stats import regression, speedups
 from cudal1_ci.stats.figures import of_rows
+from cudal1_ci.stats.gate import CAUSES
 
 T = TypeVar("T")
 CONTRACT_SEVERITY = ("not_applicable", "not_tried", "held", "differs", "broken")
@@ -211,12 +213,24 @@ def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
         Comparison(
             verdict=regression.worst(one.verdict for one in comparisons),
             reason="; ".join(reasons) or None,
+            cause=joined_cause(comparisons),
+            previous=_only(one.previous for one in comparisons),
             output_change="; ".join(changes) or None,
             acknowledged=agreed[0] if agreed and all(agreed) else None,
             contract=joined_contract([one.contract for one in comparisons]),
             contract_s=sum(seconds) if (seconds := _known(comparisons)) else None,
         ),
     )
+
+
+def joined_cause(comparisons: Sequence[Comparison]) -> Cause | None:
+    """Return what of a target was not measured on some machine. That it cannot be called on one
+    does not count where another one has measured it.
+    """
+    causes = [one.cause for one in comparisons if one.cause is not None]
+    if any(one.rows for one in comparisons):
+        causes = [cause for cause in causes if cause != "skipped"]
+    return max(causes, key=CAUSES.index, default=None)
 
 
 def _known(comparisons: Sequence[Comparison]) -> list[float]:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import OverlayFile, Program, TextProgram, content_hash
+from cudal1_ci.records import OverlayFile, Program, Report, TextProgram, content_hash
 
 NUM_CONTEXT_LINES = 3
 MISSING_NEWLINE = "\\ No newline at end of file\n"
@@ -55,6 +55,19 @@ def patch(program: Program, root: Path | None = None) -> str | None:
 def patch_name(target: AnyTarget) -> str:
     """Return the file in which `--patches` leaves the patch of a target's proposal."""
     return f"{target.path.removesuffix('.py').replace('/', '.')}.{target.qualname}.patch"
+
+
+def best_patches(shown: Report) -> dict[str, str]:
+    """Return the patch of each target's best proposal, by a file name. The report's warnings say
+    why a proposal has none.
+    """
+    patches = {}
+    for entry in shown.entries:
+        if entry.best is not None:
+            text = entry.evaluations[entry.best].candidate.patch
+            if text is not None:
+                patches[patch_name(entry.target)] = text
+    return patches
 
 
 def _current(root: Path, file: OverlayFile) -> str | None:

@@ -141,6 +141,11 @@ def gain_text(measurement: Measurement) -> str:
     return change_text(1 / speedup, 1 / high, 1 / low)
 
 
+def at_least_gain_text(ratio: float) -> str:
+    """Format the lower bound of a speedup as a change of the time: `-67.2 %`; never rounded up."""
+    return f"{_percent(1 / ratio, math.ceil)} %"
+
+
 def is_within_noise(measurement: Measurement) -> bool:
     """Return whether unchanged code showed as large a difference in the same session (A/A)."""
     spread, speedup = measurement.control_spread, measurement.speedup
@@ -150,11 +155,6 @@ def is_within_noise(measurement: Measurement) -> bool:
 def ratio_text(ratio: float) -> str:
     """Format `2.31x`."""
     return f"{ratio:.{_decimals(ratio)}f}x"
-
-
-def at_least_text(ratio: float) -> str:
-    """Format a lower bound as `2.31x`; a certain value is not rounded up."""
-    return f"{_rounded_down(ratio)}x"
 
 
 def at_most_text(ratio: float) -> str:
@@ -453,7 +453,7 @@ def acceptance_lines(found: Acceptance) -> list[str]:
 FILTERS: dict[str, Callable[..., Any]] = {
     "acceptance": acceptance_text,
     "acceptance_lines": acceptance_lines,
-    "at_least": at_least_text,
+    "at_least": at_least_gain_text,
     "bytes": bytes_text,
     "call": call_text,
     "contract": contract_text,

@@ -28,12 +28,14 @@ from cudal1_ci.records.published import to_json
 from cudal1_ci.render.digest import digest
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub
 from tests.reports import (
+    DIFF,
     HEAD,
     MODEL,
     PATCH,
     a_report,
     a_target,
     compared,
+    lacking,
     proposed,
     written,
 )
@@ -87,7 +89,14 @@ class Rig:
             "RUNNER_TEMP": str(self.folder),
         }
 
-    def publish(self, report: Report, sha: str = HEAD, run: int = RUN, **more: str) -> None:
+    def publish(
+        self,
+        report: Report,
+        sha: str = HEAD,
+        run: int = RUN,
+        words: tuple[str, ...] = (),
+        **more: str,
+    ) -> None:
         """As the measuring workflow does, a minute before anybody reads it."""
         report = msgspec.structs.replace(report, head_sha=sha)
         file = written(self.folder / "posted.json", report)
@@ -96,8 +105,8 @@ class Rig:
         event = {"pull_request": {"number": 7, "head": head, "base": base}}
         environ = self.environment("pull_request", event, run, more.pop("workflow", "cudal1-ci"))
         known: dict[str, str | None] = {n: None for n in os.environ if n.startswith("GITHUB_")}
-        words = ["publish", str(file), "--commands", "--no-suggestions"]
-        done = CliRunner().invoke(main, words, env={**known, **environ})
+        all_words = ["publish", str(file), "--commands", "--no-suggestions", *words]
+        done = CliRunner().invoke(main, all_words, env={**known, **environ})
         assert done.exit_code == 0, done.output
         self.github.tick(60)
 
@@ -159,6 +168,43 @@ def rig(github, tmp_path) -> Rig:
     return Rig(github, tmp_path)
 
 
+def test_a_command_in_the_thread_of_a_suggestion_is_answered_there(rig, github):
+    github.files[7] = [{"filename": "pkg/model.py", "status": "modified", "patch": DIFF}]
+    rig.publish(a_report(proposed()))
+    github.review_comments[900] = {
+        "id": 900,
+        "pull": 7,
+        "path": "pkg/model.py",
+        "line": 6,
+        "side": "RIGHT",
+        "body": "/cudal1 help",
+        "user": {"login": "me"},
+        "updated_at": github.stamp,
+    }
+    event = rig.event("unused")
+    comment = {**event["comment"], "id": 900, "body": "/cudal1 help"}
+    in_review = {
+        **{name: event[name] for name in ("action", "repository")},
+        "comment": comment,
+        "pull_request": {"number": 7},
+    }
+    environ = rig.environment("pull_request_review_comment", in_review, 500, "cudal1-ci commands")
+    for _ in range(2):
+        assert commands(environ) == 0
+    answers = [c["body"] for c in github.review_comments.values() if "/cudal1 apply" in c["body"]]
+    assert len(answers) == 1, "a run that is started again answers no second time"
+    assert rig.replies == []
+
+
+def test_what_was_lost_is_agreed_to_and_the_check_is_a_success(rig, github):
+    report = a_report(lacking("lost"), compared("same", 1.0, target=a_target("other")))
+    rig.publish(report, words=("--fail-on", "regression"))
+    rig.artifact(report)
+    assert rig.say("/cudal1 ack pool nothing uses it any more", INPUT_FAIL_ON="regression") == 0
+    assert [c["conclusion"] for c in github.checks.values()] == ["failure", "success"]
+    assert "that it was not measured is acknowledged by me" in rig.report_comment
+
+
 # --- run, optimize, skip, help -------------------------------------------------------------------
 
 
@@ -184,6 +230,26 @@ def test_a_measurement_is_started_on_the_default_branch(rig, github, body, inclu
     }
     assert rig.reactions == ["rocket"]
     assert not rig.replies
+
+
+@pytest.mark.parametrize("body", ["/cudal1 run", f"/cudal1 run {HEAD}"])
+def test_the_requests_own_run_is_started_again_where_there_is_one(rig, github, body):
+    """On the default branch it would write the cache that later jobs of that branch read."""
+    rig.publish(REGRESSION)
+    assert rig.say(body) == 0
+    assert github.run_again_ids == [RUN]
+    assert not github.dispatched
+    assert rig.reactions == ["rocket"]
+
+
+def test_a_run_of_an_older_head_is_not_started_again(rig, github):
+    rig.publish(REGRESSION)
+    github.push(7, NEXT)
+    github.tick(60)
+    assert rig.say(f"/cudal1 run {NEXT}") == 0
+    assert not github.run_again_ids
+    ((_, inputs),) = github.dispatched
+    assert inputs["sha"] == NEXT
 
 
 def test_what_is_measured_on_request_is_posted_where_the_request_says(rig, github):
@@ -367,6 +433,20 @@ def test_the_phrase_lets_code_of_a_fork_run_and_no_other_does(rig, github):
     assert len(github.dispatched) == 1
 
 
+@pytest.mark.parametrize("permission", ["admin", "maintain", "write"])
+@pytest.mark.parametrize("verb", ["run", "optimize"])
+def test_a_maintainer_vouches_for_a_forks_commit_by_its_sha(rig, github, permission, verb):
+    from_a_fork(github)
+    github.permissions["boss"] = permission
+    assert rig.say(f"/cudal1 {verb}", "boss") == 0
+    assert f"/cudal1 {verb} {HEAD}" in rig.replies[0]
+    assert not github.dispatched
+    assert rig.say(f"/cudal1 {verb} {HEAD}", "boss") == 0
+    measured = [inputs["sha"] for _, inputs in github.dispatched]
+    assert measured == ([] if permission == "write" else [HEAD])
+    assert not github.run_again_ids, "that would be the fork's own workflow"
+
+
 def test_nothing_is_written_into_a_fork(rig, github):
     rig.publish(PROPOSAL)
     rig.artifact(PROPOSAL)
@@ -461,13 +541,17 @@ def test_a_report_cannot_bring_an_agreement_along(rig, github):
 @pytest.mark.parametrize(
     ("body", "report", "why"),
     [
-        ("/cudal1 ack other because", REGRESSION, "no regression has that name"),
+        ("/cudal1 ack other because", REGRESSION, "no target has that name"),
         (
             "/cudal1 ack pool because",
             a_report(compared("regression"), compared("regression", target=a_target(path="b.py"))),
-            "several regressions have that name",
+            "several targets have that name",
         ),
-        ("/cudal1 ack pool because", a_report(compared("improvement", 0.5)), "has no regression"),
+        (
+            "/cudal1 ack pool because",
+            a_report(compared("improvement", 0.5)),
+            "nothing that could be acknowledged",
+        ),
         (f"/cudal1 ack pool {NEXT} because", REGRESSION, HEAD),
     ],
 )
@@ -615,8 +699,10 @@ def test_an_id_that_the_report_does_not_have_is_refused(rig, github):
 @pytest.mark.parametrize(
     ("body", "path", "status", "message", "mend"),
     [
-        ("/cudal1 run", "/dispatches", 404, "Not Found", "cudal1-ci-on-request.yml"),
-        ("/cudal1 run", "/dispatches", 403, READ_ONLY, "actions: write"),
+        ("/cudal1 optimize", "/dispatches", 404, "Not Found", "cudal1-ci-on-request.yml"),
+        ("/cudal1 optimize", "/dispatches", 403, READ_ONLY, "actions: write"),
+        ("/cudal1 run", "/rerun", 403, READ_ONLY, "actions: write"),
+        ("/cudal1 run", "/rerun", 403, "Unable to retry this workflow run", "a month"),
         ("/cudal1 skip", "/labels", 403, READ_ONLY, "issues: write"),
         (f"/cudal1 apply {ID}", "/git/trees", 403, READ_ONLY, "contents: write"),
         (f"/cudal1 apply {ID}", "/pulls$", 403, "not permitted to create", "settings"),

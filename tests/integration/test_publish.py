@@ -16,7 +16,8 @@ from click.testing import CliRunner
 
 from cudal1_ci.cli import main
 from cudal1_ci.github import client
-from cudal1_ci.github.marker import marker_of
+from cudal1_ci.github.acknowledgements import Agreed, agreements_line
+from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About, comment, summary
 from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
@@ -43,6 +44,7 @@ from tests.reports import (
     a_target,
     agreed,
     compared,
+    lacking,
     proposed,
     written,
 )
@@ -84,6 +86,7 @@ def test_a_regression_gets_a_comment_a_check_and_an_annotation(github, workflow)
     about = About(
         repository_url="https://github.com/o/r",
         run_url="https://github.com/o/r/actions/runs/100",
+        artifact_url="https://github.com/o/r/actions/runs/100#artifacts",
         head_sha=HEAD,
         base_sha=BASE,
     )
@@ -200,7 +203,8 @@ def test_a_report_of_another_commit_is_refused(github, workflow):
         result = workflow.publish(msgspec.structs.replace(REGRESSION, head_sha=sha))
         assert result.exit_code == 5
         assert HEAD in result.stderr
-    assert not github.writes
+    assert not github.comments
+    assert {check["conclusion"] for check in github.checks.values()} == {"neutral"}
     assert not (workflow.folder / "summary.md").exists()
 
 
@@ -275,7 +279,8 @@ def test_a_hostile_report_changes_nothing_that_it_should_not(github, workflow, t
         path.write_bytes(raw)
         result = workflow.publish(path)
         assert result.exit_code == 2, result.output
-    assert not github.writes
+    assert not github.comments
+    assert {check["conclusion"] for check in github.checks.values()} == {"neutral"}
 
 
 def test_mentions_and_control_characters_outside_of_the_comment_are_broken(github, workflow):
@@ -289,13 +294,14 @@ def test_mentions_and_control_characters_outside_of_the_comment_are_broken(githu
     result = workflow.publish(report)
     assert result.exit_code == 0, result.output
     check = the_check(github)
-    shown = json.dumps([check["notes"], check["output"]["title"]], ensure_ascii=False)
+    notes = [{**note, "path": ""} for note in check["notes"]]
+    shown = json.dumps([notes, check["output"]["title"]], ensure_ascii=False)
     for words in [shown, *(c["body"] for c in github.review_comments.values())]:
         assert "@everyone" not in re.sub(r"`[^`\n]+`", "", words), "in code it calls nobody"
         assert "\x1b" not in words
         assert "\u202e" not in words
     assert all(len(note["title"]) <= 255 for note in check["notes"])
-    assert {note["path"] for note in check["notes"]} == {"pkg/model.py"}
+    assert {note["path"] for note in check["notes"]} == {"pkg/model.py", "pkg/@everyone/x.py"}
     assert "::error::" not in result.stderr
 
 
@@ -402,15 +408,19 @@ def test_a_check_that_was_started_is_completed(github, workflow):
 
 
 def test_a_check_without_a_report_does_not_stay_in_progress(github, workflow):
-    assert workflow.publish(None, "--abandon").exit_code == 0
-    assert not github.checks, "none is made to be ended"
     workflow.publish(None, "--start")
-    assert workflow.publish(None, "--abandon").exit_code == 0
-    assert (the_check(github)["status"], the_check(github)["conclusion"]) == (
-        "completed",
-        "neutral",
-    )
-    assert "no report" in the_check(github)["output"]["summary"]
+    assert workflow.publish(None, "--abandon", "--measured", "skipped").exit_code == 0
+    check = the_check(github)
+    assert (check["status"], check["conclusion"]) == ("completed", "neutral")
+    assert "skipped, by a label" in check["output"]["summary"]
+
+
+def test_without_a_report_there_is_a_check_all_the_same_and_a_gate_is_closed(github, workflow):
+    words = ("--abandon", "--fail-on", "regression", "--measured", "failure")
+    assert workflow.publish(None, *words).exit_code == 0
+    check = the_check(github)
+    assert (check["status"], check["conclusion"]) == ("completed", "failure")
+    assert check["output"]["title"] == "Nothing was measured: the measuring job failed"
 
 
 def test_a_check_that_another_run_has_started_is_left_to_it(github, workflow):
@@ -433,6 +443,91 @@ def test_a_check_whose_report_cannot_be_used_does_not_stay_in_progress(
     assert not github.comments
 
 
+def test_an_older_run_replaces_neither_the_comment_nor_the_check_and_ends_its_own(github, workflow):
+    """A job of an earlier run was started again by hand, or waited for a machine."""
+    workflow.publish(None, "--start", run=99)
+    assert workflow.publish(REGRESSION, "--fail-on", "regression", run=100).exit_code == 0
+    result = workflow.publish(SAME, "--fail-on", "regression", run=99)
+    assert result.exit_code == 0
+    assert "the later run 100" in result.stderr
+    checks = list(github.checks.values())
+    assert [(c["status"], c["conclusion"]) for c in checks] == [("completed", "failure")] * 2
+    assert checks[0]["output"]["title"] == "Replaced by the later run 100"
+    assert [marker_of(body).verdict for body in bodies(github)] == ["regression"]
+    workflow.publish(SAME, run=98)
+    assert len(github.checks) == 2, "none is made beside that of the later run"
+
+
+def test_another_attempt_of_a_run_counts_as_the_later_one(github, workflow):
+    workflow.publish(REGRESSION, run=100, attempt=2)
+    workflow.publish(SAME, run=100, attempt=1)
+    assert the_check(github)["conclusion"] == "neutral"
+    workflow.publish(SAME, run=100, attempt=3)
+    assert [c["conclusion"] for c in github.checks.values()] == ["neutral", "success"]
+
+
+def queue_entry(number: int = 7) -> Any:
+    ref = f"refs/heads/gh-readonly-queue/main/pr-{number}-{BASE}"
+    return {"merge_group": {"base_sha": BASE, "head_sha": HEAD, "head_ref": ref}}
+
+
+@pytest.mark.parametrize(("number", "conclusion"), [(7, "success"), (8, "failure")])
+def test_what_was_agreed_to_in_a_pull_request_holds_in_the_merge_queue(
+    github, workflow, number, conclusion
+):
+    github.add_pull(8, NEXT)
+    agreement = Agreed(target="pkg/model.py:pool", max_slowdown=1.6, reason="r", owner="me")
+    marker = Marker(key=key_of("cudal1-ci"), run=50, attempt=1, sha=NEXT, verdict="regression")
+    github.add_comment(7, marked(marker, agreements_line([agreement]) + "text"), ACTIONS)
+    result = workflow.publish(
+        *(REGRESSION, "--fail-on", "regression", "--workflow", "cudal1-ci"),
+        event="merge_group",
+        payload=queue_entry(number),
+    )
+    assert result.exit_code == 0
+    check = the_check(github)
+    assert (check["name"], check["conclusion"]) == ("cudal1-ci", conclusion)
+    assert len(github.comments) == 1, "nothing is posted in the queue but the check"
+
+
+def test_a_locked_conversation_makes_no_job_red(github, workflow):
+    github.refuse("POST", "issues/7/comments", 403, "Unable to create comment: issue is locked.")
+    result = workflow.publish(REGRESSION)
+    assert result.exit_code == 0
+    assert "the conversation is locked" in result.stderr
+    assert the_check(github)["status"] == "completed"
+
+
+def test_a_report_of_a_fork_is_no_success_and_no_suggestion(github, workflow):
+    """A fork's job may have written any number."""
+    github.add_pull(7, HEAD, "stranger/r")
+    words = ("--fail-on", "regression", "--comment", "always")
+    for report in (SAME, PROPOSAL):
+        done = workflow.publish(report, *words, event="workflow_run", payload=workflow_run())
+        assert done.exit_code == 0
+    assert {c["conclusion"] for c in github.checks.values()} == {"failure"}
+    assert "unverified" in bodies(github)[0]
+    assert not github.review_comments
+
+
+def test_a_fork_that_was_not_measured_has_a_check_that_says_so(github, workflow):
+    """Its code is refused on a machine that is kept, and its own token may post nothing."""
+    github.add_pull(7, HEAD, "stranger/r")
+    assert (
+        workflow.publish(None, "--abandon", event="workflow_run", payload=workflow_run()).exit_code
+        == 0
+    )
+    check = the_check(github)
+    assert (check["status"], check["conclusion"]) == ("completed", "neutral")
+    assert "no report" in check["output"]["title"]
+
+
+def test_a_file_with_a_space_and_brackets_is_annotated(github, workflow):
+    odd = a_target(path="packages/@acme/my app/[slug].py")
+    workflow.publish(a_report(compared("regression", target=odd)))
+    assert [note["path"] for note in the_check(github)["notes"]] == [odd.path]
+
+
 def test_51_annotations_are_sent_in_two_batches(github, workflow):
     entries = [
         compared("regression", target=a_target(f"f{i}", line=i + 1), slowdown=1.1 + i / 100)
@@ -451,19 +546,73 @@ def test_51_annotations_are_sent_in_two_batches(github, workflow):
     [
         (REGRESSION, "regression", "failure"),
         (REGRESSION, "never", "neutral"),
-        (a_report(compared("regression", acknowledged=agreed(1.6))), "regression", "success"),
-        (a_report(compared("regression", acknowledged=agreed(1.4))), "regression", "failure"),
         (a_report(compared("inconclusive")), "regression", "neutral"),
         (a_report(compared("inconclusive")), "inconclusive", "failure"),
         (a_report(compared("regression")), "inconclusive", "failure"),
-        (a_report(compared("same", 1.0), ended="budget"), "regression", "neutral"),
+        (a_report(compared("same", 1.0), ended="budget"), "regression", "success"),
+        (a_report(compared("same", 1.0), lacking("over_budget")), "regression", "failure"),
+        (a_report(ended="budget"), "never", "neutral"),
         (SAME, "regression", "success"),
-        (PROPOSAL, "regression", "success"),
+        (PROPOSAL, "regression", "failure"),
+        (PROPOSAL, "never", "neutral"),
     ],
 )
 def test_the_conclusion_of_the_check(github, workflow, report, fail_on, conclusion):
     assert workflow.publish(report, "--fail-on", fail_on).exit_code == 0
     assert the_check(github)["conclusion"] == conclusion
+
+
+ACK = """
+[[ack]]
+target = "pkg/model.py:po*"
+max-slowdown = {limit}
+reason = "safer"
+owner = "@me"
+expires = "{expires}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "expires", "claimed", "conclusion"),
+    [
+        (1.6, "2099-01-01", None, "success"),
+        (1.6, "2099-01-01", 9.0, "success"),
+        (1.4, "2099-01-01", 9.0, "failure"),
+        (1.6, "2020-01-01", 9.0, "failure"),
+        (None, None, 9.0, "failure"),
+    ],
+)
+def test_what_was_agreed_to_is_read_from_the_base_and_never_from_the_report(
+    github, workflow, limit, expires, claimed, conclusion
+):
+    if limit is not None:
+        github.contents[BASE, ".github/cudal1-ci.toml"] = ACK.format(limit=limit, expires=expires)
+    report = a_report(compared("regression", acknowledged=claimed and agreed(claimed)))
+    assert workflow.publish(report, "--fail-on", "regression").exit_code == 0
+    assert the_check(github)["conclusion"] == conclusion
+    (body,) = bodies(github)
+    assert f"concludes **{conclusion}**" in body
+
+
+def test_the_gate_of_the_base_goes_before_the_workflows(github, workflow):
+    """A change can edit the workflow that measures it, and not the base."""
+    github.contents[BASE, "pyproject.toml"] = (
+        '[tool.cudal1-ci]\nfail-on = "regression"\n[tool.cudal1-ci.gate]\nmachines = ["h100"]\n'
+    )
+    assert workflow.publish(SAME, "--fail-on", "never").exit_code == 0
+    check = the_check(github)
+    assert check["conclusion"] == "failure"
+    assert check["output"]["title"] == "No target got slower; no report from 1 machine"
+    (body,) = bodies(github)
+    assert "❌ **1 machine missing**: `h100`" in body
+
+
+def test_settings_of_the_base_that_are_none_leave_the_gate_to_the_workflow(github, workflow):
+    github.contents[BASE, "pyproject.toml"] = '[tool.cudal1-ci.gate]\nmachines = "h100"\n'
+    result = workflow.publish(REGRESSION, "--fail-on", "regression")
+    assert result.exit_code == 0
+    assert "the gate is the workflow's" in result.stderr
+    assert the_check(github)["conclusion"] == "failure"
 
 
 # --- suggestions -------------------------------------------------------------------------------
@@ -489,8 +638,8 @@ def test_what_is_certain_at_least_is_not_rounded_up(github, workflow):
     assert workflow.publish(report).exit_code == 0
     (suggested,) = github.review_comments.values()
     said = suggested["body"] + str(the_check(github)["notes"])
-    assert said.count("at least 2.99x") == 2
-    assert "at least 3" not in said
+    assert said.count("-66.6 % at least") == 2
+    assert "-66.7 %" not in said
 
 
 def test_a_project_below_the_top_is_posted_where_it_lies(github, workflow):

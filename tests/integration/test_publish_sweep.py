@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from cudal1_ci.cli import main
 from cudal1_ci.github import client
+from cudal1_ci.github.action.commands import commands
 from cudal1_ci.github.sweep_issue import stamp_of
 from cudal1_ci.records import Report
 from cudal1_ci.records.published import to_json
@@ -72,19 +73,26 @@ class Night:
         (self.folder / "event.json").write_text(json.dumps(payload or {"schedule": "7 2 * * *"}))
         environ: dict[str, str | None] = {
             **{name: None for name in os.environ if name.startswith("GITHUB_")},
+            **self.environment(run),
             "GITHUB_EVENT_NAME": event,
+            "GITHUB_SHA": sha,
+            "GITHUB_REF": ref,
+            "GITHUB_TOKEN": self.token,
+        }
+        return CliRunner().invoke(main, ["publish", "--sweep", str(report), *words], env=environ)
+
+    def environment(self, run: int) -> dict[str, str]:
+        return {
             "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
             "GITHUB_REPOSITORY": "o/r",
             "GITHUB_RUN_ID": str(run),
             "GITHUB_WORKFLOW": "sweep",
-            "GITHUB_SHA": sha,
-            "GITHUB_REF": ref,
+            "GITHUB_SHA": HEAD,
             "GITHUB_API_URL": self.github.url,
             "GITHUB_SERVER_URL": "https://github.com",
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
-            "GITHUB_TOKEN": self.token,
+            "GITHUB_TOKEN": self.token or "",
         }
-        return CliRunner().invoke(main, ["publish", "--sweep", str(report), *words], env=environ)
 
     def posts(self, *arguments: Any, **named: Any) -> Result:
         done = self.publish(*arguments, **named)
@@ -131,7 +139,7 @@ def test_what_was_found_gets_one_issue_and_an_edit_when_there_is_more(github, ni
     assert [label["name"] for label in issue["labels"]] == ["cudal1-ci"]
     assert stamp_of(issue["body"]).run == 100
     assert boxes(github) == [IDS["pool"]]
-    assert "at least 3.00x as fast, saves 200 us of each call" in issue["body"]
+    assert "-66.6 % at least, saves 200 us of each call" in issue["body"]
     night.posts(TWO, run=101)
     assert set(boxes(github)) == set(IDS.values())
     assert stamp_of(the_issue(github)["body"]).run == 101
@@ -237,9 +245,15 @@ def test_a_body_keeps_to_its_limit_and_says_what_it_lost(github, night):
 # --- what people dismiss ---------------------------------------------------------------------
 
 
-def test_a_box_that_was_ticked_is_dismissed_for_ever(github, night):
+def dismiss(github: GitHub, name: str) -> None:
+    github.permissions["person"] = "write"
+    number = the_issue(github)["number"]
+    github.add_comment(number, f"/cudal1 dismiss {IDS[name]}", "person")
+
+
+def test_what_somebody_dismisses_stays_so(github, night):
     night.posts(TWO, run=100)
-    tick(github, "pool")
+    dismiss(github, "pool")
     night.posts(TWO, run=101)
     assert boxes(github) == [IDS["other"]]
     assert "Dismissed so far: 1" in the_issue(github)["body"]
@@ -252,10 +266,57 @@ def test_a_box_that_was_ticked_is_dismissed_for_ever(github, night):
 
 def test_a_dismissed_proposal_stays_so_when_its_lines_have_moved(github, night):
     night.posts(TWO, run=100)
-    tick(github, "pool")
+    dismiss(github, "pool")
     moved = proposed(PATCH.replace("@@ -2,8 +2,7 @@", "@@ -32,8 +32,7 @@"), a_target(line=34))
     night.posts(a_report(moved, OTHER), run=101)
     assert boxes(github) == [IDS["other"]]
+
+
+def test_a_box_that_was_ticked_opens_that_pull_request_at_the_next_sweep(github, night):
+    night.posts(TWO, run=100)
+    tick(github, "pool")
+    night.posts(TWO, run=101)
+    (pull,) = github.pulls.values()
+    assert pull["head"]["ref"] == f"cudal1-ci/sweep-{IDS['pool']}"
+    assert f"- [x] `{IDS['pool']}`" in the_issue(github)["body"], "it is open"
+    assert boxes(github) == [IDS["other"]]
+    night.posts(TWO, run=102)
+    assert len(github.pulls) == 1, "a box that stays ticked opens no second one"
+
+
+@pytest.mark.parametrize("how", ["box", "comment", "comment of a reader"])
+def test_what_is_asked_for_in_the_issue_is_opened_at_once(github, night, tmp_path, how):
+    """The workflow of commands runs for an edit of the issue, and for a comment in it."""
+    night.posts(TWO, run=100)
+    issue = the_issue(github)
+    event = {"action": "edited", "issue": {"number": issue["number"]}}
+    if how == "box":
+        tick(github, "pool")
+    else:
+        github.permissions["person"] = "read" if "reader" in how else "write"
+        github.add_comment(issue["number"], f"/cudal1 apply {IDS['pool']}", "person")
+        event |= {"action": "created", "comment": {"body": f"/cudal1 apply {IDS['pool']}"}}
+    (tmp_path / "asked.json").write_text(json.dumps(event))
+    folder = tmp_path / "cudal1-ci" / "reports" / "cudal1-ci-gpu"
+    folder.mkdir(parents=True)
+    written(folder / "report.json", TWO)
+    environment = {
+        **night.environment(run=500),
+        "GITHUB_EVENT_NAME": "issues" if how == "box" else "issue_comment",
+        "GITHUB_EVENT_PATH": str(tmp_path / "asked.json"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "RUNNER_TEMP": str(tmp_path),
+    }
+    assert commands(environment) == 0
+    if "reader" in how:
+        assert not (tmp_path / "output").exists()
+        return
+    assert (tmp_path / "output").read_text() == "report-run=100\n"
+    assert not github.pulls
+    assert commands({**environment, "REPORT_RUN": "100"}) == 0
+    (pull,) = github.pulls.values()
+    assert pull["head"]["ref"] == f"cudal1-ci/sweep-{IDS['pool']}"
+    assert f"- [x] `{IDS['pool']}`" in the_issue(github)["body"]
 
 
 @pytest.mark.parametrize(
@@ -281,6 +342,36 @@ def test_a_line_of_a_comment_dismisses_where_its_author_may_write(
     assert IDS["other"] in boxes(github)
 
 
+def test_a_check_that_a_dead_runner_has_left_is_ended_at_night(unread):
+    """Its run is over or gone; what still runs, and what others made, is left alone."""
+    fake = unread.github
+    fake.add_pull(7, NEXT)
+    fake.runs = {50: "completed", 51: "in_progress"}
+    for number, name, external in (
+        (900, "cudal1-ci", "cudal1%2Dci/50/1"),
+        (901, "cudal1-ci (b c)", "cudal1%2Dci/49/2"),
+        (902, "cudal1-ci", "cudal1%2Dci/51/1"),
+        (903, "build", "cudal1%2Dci/50/1"),
+        (904, "cudal1-ci", "of another tool"),
+    ):
+        fake.checks[number] = {
+            "id": number,
+            "name": name,
+            "head_sha": NEXT,
+            "notes": [],
+            "status": "in_progress",
+            "external_id": external,
+        }
+    fake.contents["b" * 40, "pyproject.toml"] = '[tool.cudal1-ci]\nfail-on = "regression"\n'
+    unread.posts(ONE)
+    assert {n: c.get("conclusion") for n, c in fake.checks.items()} == {
+        900: "failure",
+        901: "failure",
+        **dict.fromkeys((902, 903, 904)),
+    }
+    assert "where a runner dies" in fake.checks[900]["output"]["title"]
+
+
 # --- draft pull requests -----------------------------------------------------------------------
 
 
@@ -295,7 +386,7 @@ def test_drafts_are_opened_up_to_the_limit_and_the_issue_leads_to_them(github, n
     assert pull["draft"] is True
     assert pull["base"]["ref"] == "main"
     first = gains_of(TWO)[0]
-    assert pull["title"] == f"Faster {first.entry.target.qualname}: at least 3.00x"
+    assert pull["title"] == f"Faster {first.entry.target.qualname}: -66.6 % at least"
     assert pull["head"]["ref"] == f"cudal1-ci/sweep-{first.id}"
     files = github.git.files_of(pull["head"]["sha"])
     assert "weight.unsqueeze(1) * x" in files[first.entry.target.path][1]
@@ -315,14 +406,14 @@ def test_what_was_closed_unmerged_is_not_opened_again(github, night):
     del github.git.branches[pull["head"]["ref"]]
     night.posts(ONE, "--max-open-prs", "1", run=101)
     assert len(github.pulls) == 1
-    assert "draft pull request" not in the_issue(github)["body"]
+    assert "([draft pull request](" not in the_issue(github)["body"]
 
 
 def test_what_was_dismissed_gets_no_draft(github, night):
     night.posts(TWO)
-    tick(github, "pool")
+    dismiss(github, "pool")
     night.posts(TWO, "--max-open-prs", "5", run=101)
-    assert [pull["title"] for pull in github.pulls.values()] == ["Faster other: at least 3.00x"]
+    assert [pull["title"] for pull in github.pulls.values()] == ["Faster other: -66.6 % at least"]
 
 
 def test_a_draft_of_somebody_else_with_our_marker_counts_for_nothing(github, night):
@@ -347,7 +438,7 @@ def test_a_draft_that_github_refuses_is_named_and_the_issue_is_posted(github, ni
     assert done.exit_code == 5
     assert "not permitted to create" in " ".join(done.stderr.split())
     assert boxes(github) == [IDS["pool"]]
-    assert "draft pull request" not in the_issue(github)["body"]
+    assert "([draft pull request](" not in the_issue(github)["body"]
 
 
 # --- where, and of what ---------------------------------------------------------------------------

@@ -184,6 +184,36 @@ def test_a_workflow_has_no_permission_that_a_job_did_not_ask_for(path):
         assert job["timeout-minutes"] <= most, name
 
 
+EVERYWHERE = sorted(
+    path
+    for folder in ("templates", "examples", ".github", "actions")
+    for path in (ROOT / folder).rglob("*.yml")
+    if "jobs" in (yaml.safe_load(path.read_text("utf-8")) or {})
+)
+
+
+@pytest.mark.parametrize("path", EVERYWHERE, ids=name_of)
+def test_no_job_of_a_pull_request_writes_the_cache_and_each_has_the_least_rights(path):
+    """What code of a pull request writes to the default branch's cache runs in later jobs."""
+    read = document(path)
+    assert read["permissions"] == {}
+    for name, job in read["jobs"].items():
+        assert isinstance(job["permissions"], dict), name
+        if "uses" in job:
+            continue  # the workflow that it calls is one of these
+        mode = job.get("cache-mode", read.get("cache-mode"))
+        saves = [step for step in job["steps"] if "actions/cache/save@" in step.get("uses", "")]
+        if mode == "write-only":
+            assert "github.event_name == 'push'" in job["if"], name
+            assert "github.event.repository.default_branch" in job["if"], name
+        else:
+            assert mode in ("none", "read"), name
+            assert not saves, name
+        runs_code = any("actions/checkout@" in step.get("uses", "") for step in job["steps"])
+        if runs_code and path.name not in (REMEMBERING, RELEASING):
+            assert job["permissions"] == {"contents": "read"}, name
+
+
 PUBLISHER_USES = (
     r"actions/download-artifact@|OWNER/cudal1-ci/actions/(publish|commands)@"
     r"|github/codeql-action/upload-sarif@"
@@ -207,8 +237,8 @@ def test_a_job_that_may_write_checks_out_nothing_and_runs_no_script(path):
             assert job["permissions"] == {"contents": "read"}, name
             continue
         rights = {"checks", "pull-requests"}
-        rights |= {"actions", "contents"} if path.name == ANSWERING else set()
-        rights = {"issues"} if path.name == SWEEPING else rights
+        rights |= {"actions", "contents", "issues"} if path.name == ANSWERING else set()
+        rights = {"checks", "issues"} if path.name == SWEEPING else rights
         rights = {"security-events"} if path.name == SCANNING else rights
         rights = RELEASE_RIGHTS[name] if path.name == RELEASING else rights
         is_trend = path.name == REMEMBERING
@@ -242,9 +272,10 @@ def test_only_two_workflows_that_check_out_nothing_run_with_the_rights_of_the_ba
 def test_jobs_on_a_runner_of_ones_own_wait_for_one_another_and_none_is_dropped(path):
     for job in document(path)["jobs"].values():
         if job["runs-on"] != "ubuntu-latest":
-            assert job["runs-on"] == "${{ matrix.runs-on }}"
+            name = "matrix.machine" if path.name == REVIEWING else "matrix"
+            assert job["runs-on"] == f"${{{{ {name}.runs-on }}}}"
             assert job["concurrency"] == {
-                "group": "cudal1-ci-on-${{ matrix.name }}",
+                "group": f"cudal1-ci-on-${{{{ {name}.name }}}}",
                 "queue": "max",
             }
 
@@ -373,6 +404,7 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
             )
         ),
         *(ROOT / "tests/unit/github").glob("test_*.py"),
+        *(ROOT / "tests/hostile").glob("test_*.py"),
     ]
     there = {
         name
@@ -527,6 +559,7 @@ jobs:
         with:
           python: .venv/bin/python
           budget: 20m # enough
+          path: packages/a
           artifact-name: cudal1-ci-${{ matrix.gpu }}
 """
 
@@ -548,7 +581,8 @@ def test_init_renews_what_an_older_version_wrote_and_names_what_it_has_no_place_
     assert "merge_group" in read[True]
     given = called_by(folder / ALWAYS)[0]["with"]
     assert [one["name"] for one in json.loads(given.pop("machines"))] == ["h100", "l40"]
-    assert given == {"python": ".venv/bin/python", "budget": "20m"}
+    projects = {"projects": '["packages/a"]'}
+    assert given == {"python": ".venv/bin/python", "budget": "20m", **projects}
     assert actionlint(tmp_path, folder / ALWAYS).returncode == 0
 
 

@@ -10,6 +10,7 @@ from cudal1_ci.errors import CudaL1Error
 from cudal1_ci.git import SETTINGS_VARIABLE
 from cudal1_ci.github.action.git_settings import git_settings
 from cudal1_ci.render.workflow_log import workflow_command
+from cudal1_ci.unreadable import make_unreadable
 
 DOORS = ("commands", "measure", "publish", "sweep", "trend")
 """Modules of this package, each with a function of its name. Only the one that is entered is
@@ -32,4 +33,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    make_unreadable()
     sys.exit(main(sys.argv[1:]))

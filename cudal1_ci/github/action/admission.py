@@ -9,12 +9,12 @@ stops that.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 from cudal1_ci.errors import ConfigError, DiscoveryError
 from cudal1_ci.git import committed_text, current_text, repository_top
 from cudal1_ci.github.action.event import Event
+from cudal1_ci.github.provenance import CONFIGURATION, SETTINGS, settings_in
 
 PHRASE = "i-understand-that-code-of-strangers-will-run-on-this-machine"
 
@@ -30,8 +30,6 @@ EVENTS = frozenset(
         "workflow_dispatch",
     }
 )
-
-CONFIGURATION = ".github/cudal1-ci.toml"
 
 
 def refusal(event: Event, runner_environment: str, phrase: str | None) -> str | None:
@@ -76,9 +74,9 @@ def configuration_changed(root: Path, merge_base: str) -> bool:
     top = repository_top(root)
     below = root.resolve().relative_to(top.resolve())
     return any(
-        _settings(name, _text_at(top, merge_base, (below / name).as_posix()))
-        != _settings(name, current_text(root / name))
-        for name in (CONFIGURATION, "pyproject.toml")
+        settings_in(name, _text_at(top, merge_base, (below / name).as_posix()))
+        != settings_in(name, current_text(root / name))
+        for name in (CONFIGURATION, SETTINGS)
     )
 
 
@@ -87,8 +85,8 @@ def configuration_is_new(root: Path, merge_base: str) -> bool:
     top = repository_top(root)
     below = root.resolve().relative_to(top.resolve())
     before = [
-        _settings(name, _text_at(top, merge_base, (below / name).as_posix()))
-        for name in (CONFIGURATION, "pyproject.toml")
+        settings_in(name, _text_at(top, merge_base, (below / name).as_posix()))
+        for name in (CONFIGURATION, SETTINGS)
     ]
     return before == [None, None] and configuration_changed(root, merge_base)
 
@@ -98,13 +96,3 @@ def _text_at(top: Path, commit: str, path: str) -> str | None:
         return committed_text(top, commit, path)
     except DiscoveryError:
         return None  # absent in that commit
-
-
-def _settings(name: str, text: str | None) -> object:
-    """Return a file's settings of this tool; the text itself if it is no TOML."""
-    if text is None or name == CONFIGURATION:
-        return text
-    try:
-        return tomllib.loads(text).get("tool", {}).get("cudal1-ci")
-    except (tomllib.TOMLDecodeError, AttributeError):
-        return text

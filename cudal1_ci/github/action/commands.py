@@ -19,24 +19,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from cudal1_ci.errors import ConfigError, ReportError
 from cudal1_ci.github.action.admission import is_the_phrase
 from cudal1_ci.github.action.inputs import command_inputs
+from cudal1_ci.github.action.issue import issue_of, open_asked
 from cudal1_ci.github.action.outcome import tell
 from cudal1_ci.github.action.publish import reports_of
 from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.base_settings import settings_of_projects
 from cudal1_ci.github.branches import open_pull
 from cudal1_ci.github.command import Command, command_in
 from cudal1_ci.github.command_effects import Fetched, decide
 from cudal1_ci.github.comment_event import Asked, asked
-from cudal1_ci.github.decision import Decision, Rules
+from cudal1_ci.github.decision import Decision, Facts, Rules
 from cudal1_ci.github.event import occasion
 from cudal1_ci.github.fetch_facts import facts_about
+from cudal1_ci.github.projects import Found
 from cudal1_ci.github.publication import run_errand
-from cudal1_ci.github.rebase_paths import from_top
 from cudal1_ci.github.reply import Reaction, is_replied, reacted, refused_text, replied
 from cudal1_ci.github.sanitize import log_line
-from cudal1_ci.render.merge import merge
 from cudal1_ci.render.reading import read_report
 
 if TYPE_CHECKING:
@@ -52,17 +55,29 @@ def commands(environment: Mapping[str, str]) -> int:
     rules = Rules(
         occasion=occasion(environment),
         workflow=inputs.workflow,
-        fail_on=inputs.fail_on,
+        policy=inputs.policy,
+        expected=inputs.expected,
         may_run_forks=is_the_phrase(inputs.allow_fork_code),
     )
+    if (number := issue_of(environment)) is not None:
+        fetched = _fetched_report(environment)
+        return open_asked(
+            number,
+            _client(environment, rules),
+            rules.occasion,
+            None if fetched is None else fetched.found,
+            environment,
+        )
     comment = asked(environment)
     command = command_in(comment.body) if comment.is_obeyable else None
     if command is None:
         _say("the comment holds no command, was edited, or is not of a person")
         return 0
     client = _client(environment, rules)
-    facts = facts_about(client, comment)
-    decision = decide(comment, command, facts, rules, _fetched_report(environment))
+    facts, fetched = facts_about(client, comment), _fetched_report(environment)
+    if fetched is not None:
+        facts = _with_bases(facts, client, fetched)
+    decision = decide(comment, command, facts, rules, fetched)
     if decision.report_run is not None:
         tell({"report-run": str(decision.report_run)}, "", environment)
     may_reply = not is_replied(facts.comments, comment, facts.login)
@@ -88,6 +103,19 @@ def _carry_out(
         _react(reaction, client, comment)
     _say(f"{command.text}: {reaction or 'answered'}")
     return code
+
+
+def _with_bases(facts: Facts, client: Client, fetched: Fetched) -> Facts:
+    """Add what the base says of the gate of the projects that were measured."""
+    if facts.head is None:
+        return facts
+    folders = [one.document.folder for one in fetched.found]
+    try:
+        bases = settings_of_projects(client, facts.head.base_sha, folders)
+    except (Refusal, ConfigError) as error:
+        _say(f"the gate is the workflow's: {error}")
+        return facts
+    return msgspec.structs.replace(facts, bases=bases)
 
 
 def _react(reaction: Reaction, client: Client, comment: Asked) -> None:
@@ -117,11 +145,14 @@ def _fetched_report(environment: Mapping[str, str]) -> Fetched | None:
         raise ConfigError(f"REPORT_RUN: expected the number of a run, got {run!r}")
     folder = Path(environment.get("RUNNER_TEMP", "")) / "cudal1-ci" / "reports"
     try:
-        documents = [read_report(file) for file in reports_of(folder, "**/report.json")]
-        return Fetched(run=int(run), document=from_top(merge(documents)) if documents else None)
+        found = [
+            Found(artifact=file.parent.name, document=read_report(file))
+            for file in reports_of(folder, "**/report.json")
+        ]
+        return Fetched(run=int(run), found=tuple(found))
     except (ReportError, ConfigError) as error:
         _say(str(error))
-        return Fetched(run=int(run), document=None)
+        return Fetched(run=int(run))
 
 
 def _say(message: str) -> None:

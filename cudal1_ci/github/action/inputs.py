@@ -13,8 +13,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 from cudal1_ci.errors import ConfigError
+from cudal1_ci.github.projects import Expected
+from cudal1_ci.stats.gate import Answer, FailOn, GateConfig, Policy
 
-FailOn = Literal["never", "regression", "contract", "inconclusive"]
 Comment = Literal["auto", "always", "never"]
 WINDOWS_DRIVE = re.compile(r"[A-Za-z]:(?=[\\/]|$)")
 T = TypeVar("T", bound=msgspec.Struct)
@@ -41,14 +42,38 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     allow_fork_code: str | None = None
 
 
-class PublishInputs(msgspec.Struct, frozen=True, kw_only=True):
+class GateInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold the inputs that say what is expected and what follows; the base's own say goes first."""
+
+    fail_on: FailOn = "never"
+    on_missing: Answer = "auto"
+    on_inconclusive: Answer = "auto"
+    machines: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+
+    @property
+    def policy(self) -> Policy:
+        gate = GateConfig(
+            on_missing=self.on_missing,
+            on_inconclusive=self.on_inconclusive,
+            machines=self.machines,
+        )
+        return Policy(fail_on=self.fail_on, gate=gate)
+
+    @property
+    def expected(self) -> Expected:
+        return Expected(projects=self.projects, machines=self.machines)
+
+
+class PublishInputs(GateInputs, frozen=True, kw_only=True):
     """Hold the inputs of actions/publish/action.yml; the token stays in the environment."""
 
-    reports: str
+    reports: str = "reports/**/report.json"
     start: bool = False
-    fail_on: FailOn = "never"
+    measured: Literal["success", "failure", "cancelled", "skipped"] = "success"
     comment: Comment = "auto"
     check: bool = True
+    artifact_url: str | None = None
     workflow: str | None = None
     commands: bool = False
     sweep: bool = False
@@ -71,10 +96,9 @@ class SweepInputs(msgspec.Struct, frozen=True, kw_only=True):
     require_sandbox: bool = False
 
 
-class CommandInputs(msgspec.Struct, frozen=True, kw_only=True):
+class CommandInputs(GateInputs, frozen=True, kw_only=True):
     """Hold the inputs of actions/commands/action.yml; the token stays in the environment."""
 
-    fail_on: FailOn = "never"
     workflow: str = "cudal1-ci"
     allow_fork_code: str | None = None
 
@@ -126,12 +150,12 @@ def publish_inputs(environment: Mapping[str, str]) -> PublishInputs:
     given = _read_inputs(environment, PublishInputs)
     if "reports" not in given:
         raise ConfigError("input `reports`: expected a glob of report.json files, got nothing")
-    return _convert(given, PublishInputs)
+    return _convert(_with_lists(given), PublishInputs)
 
 
 def command_inputs(environment: Mapping[str, str]) -> CommandInputs:
     """Read the inputs of actions/commands/action.yml. Raises: ConfigError, naming the input."""
-    return _convert(_read_inputs(environment, CommandInputs), CommandInputs)
+    return _convert(_with_lists(_read_inputs(environment, CommandInputs)), CommandInputs)
 
 
 def trend_inputs(environment: Mapping[str, str]) -> TrendInputs:
@@ -156,6 +180,30 @@ def _read_inputs(environment: Mapping[str, str], record: type[msgspec.Struct]) -
     names = record.__struct_fields__
     texts = {name: environment.get(f"INPUT_{name.upper()}", "").strip() for name in names}
     return {name: text for name, text in texts.items() if text}
+
+
+class _Machine(msgspec.Struct, frozen=True):
+    """Hold the part of a matrix's entry that names the machine."""
+
+    name: str
+
+
+def _with_lists(given: Mapping[str, str]) -> dict[str, object]:
+    """Split the inputs that name several things: folders by lines, machines by spaces, or as the
+    matrix of review.yml has them, `[{"name": "h100", ...}]`.
+    """
+    read: dict[str, object] = dict(given)
+    if given.get("machines", "").startswith("["):
+        try:
+            listed = msgspec.json.decode(given["machines"], type=list[_Machine])
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"input `machines`: {error}, got {given['machines']!r}") from error
+        read["machines"] = [one.name for one in listed]
+    elif "machines" in given:
+        read["machines"] = given["machines"].split()
+    if "projects" in given:
+        read["projects"] = [line.strip() for line in given["projects"].splitlines()]
+    return read
 
 
 def _convert(given: Mapping[str, object], record: type[T]) -> T:

@@ -36,6 +36,7 @@ from cudal1_ci.github.action.outcome import (
 from cudal1_ci.records import Report
 from cudal1_ci.render import render
 from cudal1_ci.render.merge import merge
+from cudal1_ci.render.patch import best_patches
 from cudal1_ci.render.reading import read_report
 from cudal1_ci.render.wording import count_text
 
@@ -300,10 +301,10 @@ def written(document: Report, folder: Path) -> Outcome:
     """Write the report for the artifact, and remove the verbs' own files."""
     for part in folder.glob("*.json"):
         part.unlink()
-    outcome = msgspec.structs.replace(
-        outcome_of(document), report_json=folder / "report.json", report_md=folder / "report.md"
-    )
-    (folder / "report.json").write_text(render(document, "json"), encoding="utf-8")
-    (folder / "report.md").write_text(render(document, "md"), encoding="utf-8")
-    (folder / "report.sarif").write_text(render(document, "sarif"), encoding="utf-8")
-    return msgspec.structs.replace(outcome, report_sarif=folder / "report.sarif")
+    files = {}
+    for form in ("json", "md", "sarif", "html"):
+        files[f"report_{form}"] = folder / f"report.{form}"
+        files[f"report_{form}"].write_text(render(document, form), encoding="utf-8")
+    for name, text in best_patches(document).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return msgspec.structs.replace(outcome_of(document), **files)

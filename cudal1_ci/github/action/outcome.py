@@ -12,9 +12,12 @@ from cudal1_ci.records import ComparisonVerdict, Report
 from cudal1_ci.render import render
 from cudal1_ci.render.digest import worth
 from cudal1_ci.render.wording import count_text
+from cudal1_ci.stats.gate import is_acknowledged, is_missing
 from cudal1_ci.stats.regression import worst
 
-Verdict = Literal["regression", "inconclusive", "improvement", "pass", "skipped", "error"]
+Verdict = Literal[
+    "regression", "inconclusive", "improvement", "pass", "incomplete", "skipped", "error"
+]
 
 VERDICTS: dict[ComparisonVerdict, Verdict] = {
     "regression": "regression",
@@ -42,18 +45,23 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     report_json: Path | None = None
     report_md: Path | None = None
     report_sarif: Path | None = None
+    report_html: Path | None = None
 
 
 def outcome_of(document: Report) -> Outcome:
     """Return a report's counts and its verdict: that of its worst target, never a mean.
 
-    An acknowledged regression does not count.
+    An acknowledged regression does not count. What was not measured makes a good verdict
+    `incomplete`.
     """
     compared = [entry.comparison for entry in document.entries if entry.comparison is not None]
-    found = ["same" if one.acknowledged else one.verdict for one in compared]
+    found = ["same" if is_acknowledged(one) else one.verdict for one in compared]
+    verdict = VERDICTS.get(worst(found), "skipped")
+    if verdict in ("pass", "improvement") and any(map(is_missing, compared)):
+        verdict = "incomplete"
     best = [entry.evaluations[entry.best] for entry in document.entries if entry.best is not None]
     return Outcome(
-        verdict=VERDICTS.get(worst(found), "skipped"),
+        verdict=verdict,
         regressions=found.count("regression"),
         improvements=found.count("improvement"),
         inconclusive=found.count("inconclusive"),
@@ -75,6 +83,7 @@ def output_lines(outcome: Outcome) -> dict[str, str]:
         "report-json": str(outcome.report_json or ""),
         "report-md": str(outcome.report_md or ""),
         "report-sarif": str(outcome.report_sarif or ""),
+        "report-html": str(outcome.report_html or ""),
     }
 
 
@@ -89,6 +98,8 @@ def headline(outcome: Outcome) -> str:
             said = f"{count_text(outcome.improvements, 'target')} got faster, none slower"
         case "pass":
             said = "nothing got slower"
+        case "incomplete":
+            said = "nothing got slower of what was measured, and not all was"
         case "skipped":
             said = "nothing was compared"
         case "error":

@@ -14,15 +14,13 @@ from cudal1_ci.errors import ConfigError
 from cudal1_ci.github.action.children import Runner, run_verb, scrubbed
 from cudal1_ci.github.action.inputs import PublishInputs, publish_inputs
 from cudal1_ci.github.action.outcome import tell
+from cudal1_ci.github.projects import WHY
 
 # One for each GPU. A matrix has at most 256 jobs; more files than that are no measurements.
 MAX_REPORTS = 256
 LIMIT_S = 600.0
 
-NOTHING = (
-    "**cudal1-ci: there is no report to publish.** Nothing was measured: the summary of the "
-    "measuring job says why.\n"
-)
+NOTHING = "**cudal1-ci: there is no report to publish.** Nothing was measured: {why}.\n"
 
 
 def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
@@ -31,7 +29,7 @@ def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir)
     files = [] if inputs.start else reports_of(workspace, inputs.reports)
     if not files and not inputs.start:
-        tell({}, NOTHING, environment)
+        tell({}, NOTHING.format(why=WHY[inputs.measured]), environment)
         if inputs.sweep or not inputs.check or not environment.get("GITHUB_TOKEN"):
             return 0
     # The verb calls GitHub and starts nothing. Of the job's environment it needs the token, the
@@ -68,21 +66,24 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
 
 def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
     """Return the verb for what is there: reports, or a check run to begin or to end."""
+    plain = PublishInputs()
+    gate = [
+        word
+        for name in ("fail_on", "on_missing", "on_inconclusive", "measured")
+        if getattr(inputs, name) != getattr(plain, name)
+        for word in (f"--{name.replace('_', '-')}", getattr(inputs, name))
+    ]
+    gate += [word for name in inputs.machines for word in ("--machine", name)]
+    gate += [word for name in inputs.projects for word in ("--project", name)]
+    gate += ["--workflow", inputs.workflow] if inputs.workflow else []
+    dry = ["--dry-run"] if inputs.dry_run else []
     if not files:
-        words = ["publish", "--start" if inputs.start else "--abandon"]
-        words += ["--workflow", inputs.workflow] if inputs.workflow else []
-        return [*words, "--dry-run"] if inputs.dry_run else words
+        return ["publish", "--start" if inputs.start else "--abandon", *gate, *dry]
     if inputs.sweep:
         most = ["--max-items", str(inputs.max_items), "--max-open-prs", str(inputs.max_open_prs)]
-        dry = ["--dry-run"] if inputs.dry_run else []
         return ["publish", "--sweep", *most, *dry, "--", *map(str, files)]
-    words = ["publish", "--fail-on", inputs.fail_on, "--comment", inputs.comment]
-    if inputs.workflow:
-        words += ["--workflow", inputs.workflow]
-    if not inputs.check:
-        words.append("--no-check")
-    if inputs.commands:
-        words.append("--commands")
-    if inputs.dry_run:
-        words.append("--dry-run")
-    return [*words, "--", *map(str, files)]
+    words = ["publish", *gate, "--comment", inputs.comment]
+    words += [] if inputs.check else ["--no-check"]
+    words += ["--commands"] if inputs.commands else []
+    words += ["--artifact-url", inputs.artifact_url] if inputs.artifact_url else []
+    return [*words, *dry, "--", *map(str, files)]

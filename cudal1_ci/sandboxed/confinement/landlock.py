@@ -28,6 +28,7 @@ TRUNCATE, IOCTL = 1 << 14, 1 << 15
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 DEVICE = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | IOCTL
 READ = EXECUTE | READ_FILE | READ_DIR
+EVERYTHING = ~(MAKE_CHAR | MAKE_BLOCK)
 RIGHTS_OF_VERSION = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16, 7: 16}
 """Number of file rights that each version can deny."""
 TCP_BIND_AND_CONNECT = 0b11
@@ -72,17 +73,23 @@ def restrict(
     hidden: Collection[str] = (),
 ) -> int:
     """Restrict this thread and its children for good. Return the version that did it."""
+    return apply(grants(scratch, checkouts, cache, private_shm, gpu, hidden))
+
+
+def apply(rules: Iterable[tuple[str, int]], *, with_tcp: bool = False) -> int:
+    """Restrict this thread and its children to these paths, each with the rights on what is below
+    it. Return the version that did it."""
     found = version()
     handled = (1 << RIGHTS_OF_VERSION[found]) - 1
     attributes = [handled]
     if found >= VERSION_WITH_TCP:
-        attributes.append(TCP_BIND_AND_CONNECT)
+        attributes.append(0 if with_tcp else TCP_BIND_AND_CONNECT)
     if found >= VERSION_WITH_SCOPES:
         attributes.append(SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
     packed = struct.pack(f"={len(attributes)}Q", *attributes)
     ruleset = kernel.call("landlock_create_ruleset", ctypes.c_char_p(packed), len(packed), 0)
     try:
-        for path, rights in grants(scratch, checkouts, cache, private_shm, gpu, hidden):
+        for path, rights in rules:
             grant(ruleset, path, rights & handled)
         flags = LOG_NOTHING if found >= VERSION_WITH_LOG else 0
         kernel.call("landlock_restrict_self", ruleset, flags)
@@ -115,12 +122,11 @@ def grants(
     hidden: Collection[str] = (),
 ) -> Iterator[tuple[str, int]]:
     """Yield paths and the rights on what is below them; none on the `hidden` devices."""
-    everything = ~(MAKE_CHAR | MAKE_BLOCK)
-    yield str(scratch), everything
+    yield str(scratch), EVERYTHING
     if cache is not None:
-        yield cache, everything
+        yield cache, EVERYTHING
     if private_shm:
-        yield "/dev/shm", everything & ~EXECUTE
+        yield "/dev/shm", EVERYTHING & ~EXECUTE
     # CUDA names its threads here, or fails with error 304. Other parts of /proc are excluded: root
     # may write there what the kernel runs on a crash.
     yield "/proc/self", READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE
@@ -134,17 +140,9 @@ def grants(
 @functools.cache
 def readable(search_path: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     """Return what a Python program of this interpreter reads and runs besides its own files."""
-    worker = Path(__file__).resolve().parent.parent
     found = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     found += [path for path in search_path if Path(path).name in PACKAGES]
-    for name in ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH"):
-        found += [path for path in os.environ.get(name, "").split(":") if path]
-    if Path("/opt").is_dir():
-        folders = [path for path in Path("/opt").iterdir() if not path.is_symlink()]
-        found += [str(path) for path in folders if not (path / SELF_HOSTED_RUNNER).exists()]
-    trusted = [*SYSTEM, *(f"/etc/{name}" for name in CONFIGURATION), str(worker)]
-    trusted += [str(path) for path in Path("/run").glob("nvidia*")]
-    trusted += [path for path in found if not holds_home(os.path.realpath(path))]
+    trusted = system_folders(found)
     granted = [(path, READ) for path in dict.fromkeys(trusted) if Path(path).exists()]
     devices = [Path("/dev", name) for name in DEVICES] + [*Path("/dev").glob("nvidia*")]
     granted += [(str(path), DEVICE) for path in devices if path.exists()]
@@ -153,6 +151,20 @@ def readable(search_path: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
             # A folder that an editable installation names is a checkout.
             granted += grants_of_checkout(path)
     return tuple(granted)
+
+
+def system_folders(found: Iterable[str]) -> list[str]:
+    """Return the system's folders, and those of `found` that hold no home."""
+    found = list(found)
+    for name in ("CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH"):
+        found += [path for path in os.environ.get(name, "").split(":") if path]
+    if Path("/opt").is_dir():
+        folders = [path for path in Path("/opt").iterdir() if not path.is_symlink()]
+        found += [str(path) for path in folders if not (path / SELF_HOSTED_RUNNER).exists()]
+    worker = Path(__file__).resolve().parent.parent
+    trusted = [*SYSTEM, *(f"/etc/{name}" for name in CONFIGURATION), str(worker)]
+    trusted += [str(path) for path in Path("/run").glob("nvidia*")]
+    return trusted + [path for path in found if not holds_home(os.path.realpath(path))]
 
 
 def grants_of_checkout(root: str) -> Iterator[tuple[str, int]]:

@@ -136,11 +136,7 @@ def limit_processes(own_pid_namespace: bool) -> bool:
     """
     counted = os.geteuid() != 0
     if counted:
-        limit = MAX_PROCESSES_OF_USER
-        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-        if hard != resource.RLIM_INFINITY:
-            limit = min(limit, hard)
-        resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
+        limit_user_processes(MAX_PROCESSES_OF_USER)
     if own_pid_namespace:
         try:
             Path("/proc/sys/kernel/pid_max").write_text(str(MAX_PIDS))
@@ -150,6 +146,14 @@ def limit_processes(own_pid_namespace: bool) -> bool:
     elif not counted:
         raise OSError(errno.EPERM, "processes of root are not counted")
     return True
+
+
+def limit_user_processes(limit: int) -> None:
+    """Limit the processes of this user, from here on. Those of root are not counted."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    if hard != resource.RLIM_INFINITY:
+        limit = min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (limit, limit))
 
 
 def limit_resources(memory_bytes: int | None) -> None:

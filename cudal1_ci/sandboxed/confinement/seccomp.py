@@ -10,6 +10,9 @@ with error 304 when it cannot make, name and listen at one. A pair of sockets ma
 datagram sockets a program could write to any address.
 - `setsid` and `setpgid` do nothing and report success. So all that a runner starts stays in its
 process group, which one signal stops or ends whole. ninja and other builders insist on success.
+
+The project's own commands (enclosure.py) keep sessions, servers and sockets: a suite starts some.
+Where no namespace takes the network from them, they get local sockets alone.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import errno
 import platform
 import socket
 import struct
+from collections.abc import Sequence
 
 from . import kernel
 
@@ -41,6 +45,8 @@ DENIED = (
     "connect",
 )
 FEIGNED = ("setsid", "setpgid")
+OF_COMMANDS = ("connect", "sched_setaffinity")
+"""What the project's own commands may call."""
 
 NEW_NAMESPACES = 0x7E020000
 """Every CLONE_NEW* flag that `clone` takes."""
@@ -76,14 +82,56 @@ def when(name: str, action: int) -> list[Instruction]:
     return [(EQUAL, 0, 1, number), (RETURN, 0, 0, action)]
 
 
+DENY = ERRNO | errno.EPERM
+
+
 def instructions() -> list[Instruction]:
-    """Return the filter for this machine. Raises OSError for an unknown one."""
-    clone, pair = kernel.number_of("clone"), kernel.number_of("socketpair")
-    single = kernel.number_of("socket")
-    assert clone is not None
+    """Return the filter of a runner for this machine. Raises OSError for an unknown one."""
+    pair, single = kernel.number_of("socketpair"), kernel.number_of("socket")
     assert pair is not None
     assert single is not None
-    denied = ERRNO | errno.EPERM
+    code = beginning(DENIED)
+    for name in FEIGNED:
+        code += when(name, ERRNO)
+    return [
+        *code,
+        # Each ends with a decision, so that none reads the number that another replaced.
+        (EQUAL, 0, 5, pair),
+        (LOAD, 0, 0, SECOND_ARGUMENT),
+        (AND, 0, 0, SOCKET_TYPE_MASK),
+        (EQUAL, 1, 0, socket.SOCK_STREAM),
+        (RETURN, 0, 0, DENY),
+        (RETURN, 0, 0, ALLOW),
+        (EQUAL, 0, 6, single),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
+        (EQUAL, 0, 3, socket.AF_UNIX),
+        (LOAD, 0, 0, SECOND_ARGUMENT),
+        (AND, 0, 0, SOCKET_TYPE_MASK),
+        (EQUAL, 1, 0, socket.SOCK_SEQPACKET),
+        (RETURN, 0, 0, DENY),
+        (RETURN, 0, 0, ALLOW),
+    ]
+
+
+def instructions_for_commands(with_network: bool) -> list[Instruction]:
+    """Return the filter of the project's own commands. Raises OSError for an unknown machine."""
+    single = kernel.number_of("socket")
+    assert single is not None
+    code = beginning(tuple(name for name in DENIED if name not in OF_COMMANDS))
+    if not with_network:
+        code += [
+            (EQUAL, 0, 3, single),
+            (LOAD, 0, 0, FIRST_ARGUMENT),
+            (EQUAL, 1, 0, socket.AF_UNIX),
+            (RETURN, 0, 0, DENY),
+        ]
+    return [*code, (RETURN, 0, 0, ALLOW)]
+
+
+def beginning(denied: Sequence[str]) -> list[Instruction]:
+    """Return what every filter begins with: the call's number, and calls that none may make."""
+    clone = kernel.number_of("clone")
+    assert clone is not None
     code: list[Instruction] = [
         (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, AUDIT_ARCHITECTURE[platform.machine()]),
@@ -92,39 +140,22 @@ def instructions() -> list[Instruction]:
     ]
     if platform.machine() == "x86_64":
         code += [(AT_LEAST, 0, 1, X32_CALLS), (RETURN, 0, 0, ERRNO | errno.ENOSYS)]
-    for name in DENIED:
-        code += when(name, denied)
-    for name in FEIGNED:
-        code += when(name, ERRNO)
+    for name in denied:
+        code += when(name, DENY)
     code += when("clone3", ERRNO | errno.ENOSYS)
-    code += [
+    return [
+        *code,
         (EQUAL, 0, 4, clone),
         (LOAD, 0, 0, FIRST_ARGUMENT),
         (ANY_BIT, 0, 1, NEW_NAMESPACES),
-        (RETURN, 0, 0, denied),
-        (RETURN, 0, 0, ALLOW),
-        # Each ends with a decision, so that none reads the number that another replaced.
-        (EQUAL, 0, 5, pair),
-        (LOAD, 0, 0, SECOND_ARGUMENT),
-        (AND, 0, 0, SOCKET_TYPE_MASK),
-        (EQUAL, 1, 0, socket.SOCK_STREAM),
-        (RETURN, 0, 0, denied),
-        (RETURN, 0, 0, ALLOW),
-        (EQUAL, 0, 6, single),
-        (LOAD, 0, 0, FIRST_ARGUMENT),
-        (EQUAL, 0, 3, socket.AF_UNIX),
-        (LOAD, 0, 0, SECOND_ARGUMENT),
-        (AND, 0, 0, SOCKET_TYPE_MASK),
-        (EQUAL, 1, 0, socket.SOCK_SEQPACKET),
-        (RETURN, 0, 0, denied),
+        (RETURN, 0, 0, DENY),
         (RETURN, 0, 0, ALLOW),
     ]
-    return code
 
 
-def filter_calls() -> bool:
-    """Install the filter, for this thread and its children, for good."""
-    code = instructions()
+def filter_calls(code: Sequence[Instruction] | None = None) -> bool:
+    """Install a filter, a runner's by default, for this thread and its children, for good."""
+    code = instructions() if code is None else code
     packed = b"".join(struct.pack("=HBBI", *one) for one in code)
     program = Program(len(code), packed)
     try:

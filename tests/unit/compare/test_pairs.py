@@ -75,6 +75,10 @@ def verdicts(pairs):
     return {one.target.qualname: one.comparison.verdict for one in pairs.others}
 
 
+def causes(pairs):
+    return {one.target.qualname: one.comparison.cause for one in pairs.others}
+
+
 def test_the_base_is_the_reference_and_the_head_is_judged(compared):
     found, before, after = compared(
         {"pkg/block.py": BLOCK.format(more="")}, {"pkg/block.py": BLOCK.format(more=" + 1")}
@@ -145,19 +149,52 @@ def test_what_calls_what_changed_is_compared_too(compared):
     assert {pair.target.qualname for pair in found.pairs} == {"Block", "User"}
 
 
+OTHER = """
+import torch
+
+class Other(torch.nn.Module):
+    def forward(self, x, scale, shift):
+        y = x * scale
+        z = y + shift
+        return torch.relu(z).sum()
+"""
+
+
 def test_what_is_in_one_tree_alone_or_cannot_be_called_has_its_verdict(compared):
     found, *_ = compared(
         {"pkg/block.py": BLOCK.format(more=""), "pkg/user.py": USER},
-        {
-            "pkg/block.py": BLOCK.format(more="")
-            .replace("class Block", "class Fresh")
-            .replace("forward(self, x)", "forward(self, x, mask=None)"),
-            "pkg/user.py": USER.replace("+ 1", "+ 2"),
-        },
+        {"pkg/block.py": OTHER, "pkg/user.py": USER.replace("+ 1", "+ 2")},
     )
     assert found.pairs == ()
-    assert verdicts(found) == {"Fresh": "new", "Block": "removed", "User": "skipped"}
+    assert verdicts(found) == {"Other": "new", "Block": "removed", "User": "skipped"}
+    assert causes(found) == {"Other": None, "Block": "lost", "User": "skipped"}
     assert all(one.skipped for one in found.others)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"pkg/block.py": BLOCK.format(more="").replace("class Block", "class Fresh")},
+        {"pkg/block.py": "x = 1\n", "pkg/new.py": BLOCK.format(more="")},
+    ],
+    ids=["renamed", "moved"],
+)
+def test_another_name_or_file_hides_nothing_since_it_is_compared_with_what_it_was(compared, head):
+    found, *_ = compared({"pkg/block.py": BLOCK.format(more="")}, head)
+    (one,) = found.pairs
+    assert one.previous == "pkg/block.py:Block"
+    assert one.problem.reference.import_path == "pkg.block:Block"
+    assert found.others == ()
+
+
+def test_a_new_name_that_cannot_be_called_leaves_the_old_one_missing(compared):
+    lines = [line for line in BLOCK.format(more="").splitlines() if "input" not in line]
+    text = "\n".join(line for line in lines if "return [" not in line)
+    found, *_ = compared(
+        {"pkg/block.py": text}, {"pkg/block.py": text.replace("class Block", "class Fresh")}
+    )
+    assert found.pairs == ()
+    assert causes(found) == {"Fresh": "skipped", "Block": "renamed"}
 
 
 def test_comments_and_layout_are_no_change(compared):

@@ -17,6 +17,7 @@ from cudal1_ci.github.acknowledgements import (
 )
 from cudal1_ci.github.conclusion import standing
 from cudal1_ci.github.marker import Marker, marked, marker_of
+from cudal1_ci.stats.gate import Policy
 from tests.reports import a_report, a_target, agreed, compared
 
 MARKER = Marker(key="Speed", run=1, attempt=1, sha="a" * 40, verdict="regression")
@@ -67,7 +68,7 @@ def test_what_stands_anywhere_else_or_is_of_another_shape_is_none(body):
 def test_an_agreement_covers_what_was_agreed_and_no_more(slowdown, limit, overall):
     one = msgspec.structs.replace(POOL, max_slowdown=limit)
     report = covered(a_report(compared("regression", slowdown)), [one])
-    assert standing(report).overall == overall
+    assert standing(report, Policy()).overall == overall
     assert len(report.warnings) == (overall == "regression")
     (entry,) = report.entries
     known = entry.comparison.acknowledged

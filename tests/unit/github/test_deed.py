@@ -13,6 +13,7 @@ from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.decision import Facts, Head, Rules
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment, Marker, key_of, marked
+from cudal1_ci.github.projects import Found
 from tests.reports import HEAD, a_report, compared, proposed
 
 US = "github-actions[bot]"
@@ -27,6 +28,7 @@ RUN = Occasion(
     server_url="https://github.com",
 )
 REPORT = a_report(compared("regression"), proposed())
+FETCHED = Fetched(run=100, found=(Found(artifact="cudal1-ci-gpu", document=REPORT),))
 
 
 def ours(number: int = 3, age_s: int = 60, sha: str = HEAD, **marker) -> Comment:
@@ -71,7 +73,7 @@ def test_a_report_is_asked_for_first_and_nothing_is_done_before(body):
 
 
 def test_what_is_posted_is_posted_in_the_name_of_the_run_that_measured():
-    made = decided("/cudal1 ack pool why", Fetched(run=100, document=REPORT))
+    made = decided("/cudal1 ack pool why", FETCHED)
     comment, check = made.errands
     assert check.posts[0].payload["external_id"] == "cudal1%2Dci/100/2"
     assert check.posts[0].payload["head_sha"] == HEAD
@@ -82,7 +84,7 @@ def test_what_is_posted_is_posted_in_the_name_of_the_run_that_measured():
 
 def test_an_agreement_that_could_be_kept_nowhere_is_in_no_check():
     later = ours(2, run=101, verdict="superseded")
-    made = decided("/cudal1 ack pool why", Fetched(run=100, document=REPORT), later, ours())
+    made = decided("/cudal1 ack pool why", FETCHED, later, ours())
     assert "there is nowhere to keep it" in (made.reply or "")
     assert not made.errands
 
@@ -102,15 +104,13 @@ def test_an_agreement_that_could_be_kept_nowhere_is_in_no_check():
     ],
 )
 def test_a_report_that_the_author_may_not_have_seen_is_not_used(comments, fields, why):
-    for fetched in (None, Fetched(run=100, document=REPORT)):
+    for fetched in (None, FETCHED):
         made = decided("/cudal1 ack pool why", fetched, *comments, **fields)
         assert why in (made.reply or "")
         assert not (made.errands or made.report_run)
 
 
-@pytest.mark.parametrize(
-    "fetched", [Fetched(run=99, document=REPORT), Fetched(run=100, document=None)]
-)
+@pytest.mark.parametrize("fetched", [Fetched(run=99, found=FETCHED.found), Fetched(run=100)])
 def test_the_report_of_another_run_and_none_are_not_used(fetched):
     made = decided("/cudal1 ack pool why", fetched)
     assert "gone or cannot be used" in (made.reply or "")

@@ -80,7 +80,7 @@ def test_a_patch_for_another_text_is_refused(patch, before):
         ".gitmodules",
         ".git/config",
         "../outside.py",
-        "a b.py",
+        "a\\b.py",
         "/etc/passwd",
         "pkg//m.py",
         "./m.py",

@@ -16,6 +16,7 @@ import pytest
 
 from cudal1_ci.errors import DiscoveryError
 from cudal1_ci.git import SETTINGS_VARIABLE, commit_of, common_ancestor
+from cudal1_ci.github.files_of_commit import moved_submodules
 from cudal1_ci.github.trees import Trees
 from cudal1_ci.github.version_of_commit import version_of
 from tests.unit.github.test_trees import git
@@ -135,6 +136,14 @@ def test_a_submodule_that_cannot_be_had_is_named_with_what_gets_it(nested, tmp_p
     assert (trees.of(first) / "a.py").read_text() == "a = 1\n"
     assert "could not be fetched" in said(trees)
     assert not list(tmp_path.rglob("ran")), "an address that is a command does not run"
+
+
+def test_a_submodule_that_moved_is_named_as_its_modules_are_no_change_of_the_repository(nested):
+    outer, first, second = nested
+    (notice,) = moved_submodules(outer, first, second)
+    assert notice.path == "third_party/inner lib"
+    assert "the submodule moved from" in notice.message
+    assert moved_submodules(outer, first, first) == []
 
 
 # --- built and generated files -----------------------------------------------------------------

@@ -25,7 +25,11 @@ def test_a_line_of_the_log_is_one_line_and_no_command():
     assert "::" not in line
 
 
-@pytest.mark.parametrize("path", ["a.py", "src/pkg/x-y_z.cu", "modèle.py", "a/.github/x.py"])
+ODD = ["a b.py", "packages/@acme/x/[slug].py", "a (copy)/c++,d;e&f#g.py"]
+"""What people name files and folders."""
+
+
+@pytest.mark.parametrize("path", ["a.py", "src/pkg/x-y_z.cu", "modèle.py", "a/.github/x.py", *ODD])
 def test_ordinary_paths_stay_as_they_are(path):
     assert ordinary_path(path) == path
 
@@ -41,8 +45,10 @@ def test_ordinary_paths_stay_as_they_are(path):
         ".git/config",
         "a//b.py",
         "a\\b.py",
-        "@everyone/x.py",
-        "a b.py",
+        " a.py",
+        "a /b.py",
+        "a\u00a0b.py",
+        "a<b.py",
         "a\n.py",
         "C:/x.py",
         "a\u202eyp.py",

@@ -14,6 +14,7 @@ from cudal1_ci.github.marker import Comment, Marker, key_of, marked, marker_of
 from cudal1_ci.github.plan import Known, Options, Pull, Texts, plan
 from cudal1_ci.github.review import MAX_PATCH_LINES
 from cudal1_ci.records import ContractCheck
+from cudal1_ci.stats.gate import Policy
 from tests.reports import (
     DIFF,
     ELSEWHERE,
@@ -23,6 +24,7 @@ from tests.reports import (
     a_target,
     agreed,
     compared,
+    lacking,
     proposed,
 )
 
@@ -111,7 +113,7 @@ def test_the_longest_summary_that_fits_is_the_one_of_the_check():
     for summary, comment, expected in (
         ("s" * 60_000, "c", "s" * 60_000),
         ("s" * 60_001, "c" * 10, "c" * 10),
-        ("é" * 40_000, "é" * 40_000, "1 regression. The report is too long"),
+        ("é" * 40_000, "é" * 40_000, "1 of 1 target got slower. The report is too long"),
     ):
         texts = Texts(comment=comment, summary=summary)
         made = plan(REGRESSION, texts, RUN, Options(), Known())
@@ -204,61 +206,68 @@ def test_words_of_a_model_are_in_no_suggestion():
 @pytest.mark.parametrize(
     ("entries", "overall", "has_news", "title"),
     [
-        ((), "same", False, "There was nothing to measure"),
-        ((compared("same", 1.0),), "same", False, "Nothing got slower"),
-        ((compared("new", 1.0),), "same", False, "Nothing got slower"),
-        ((compared("skipped", 1.0),), "skipped", False, "Nothing could be measured"),
+        ((), "same", False, "No faster version proven"),
+        ((compared("same", 1.0),), "same", False, "No target got slower"),
+        ((compared("new", 1.0),), "same", False, "Nothing to compare"),
+        ((lacking("skipped"),), "skipped", False, "Nothing could be compared"),
+        (
+            (lacking("lost"), compared("same", 1.0)),
+            "missing",
+            False,
+            "No target got slower, 1 not measured",
+        ),
         ((proposed(),), "same", True, "1 faster version proven"),
         (
             (compared("improvement", 0.5), compared("inconclusive"), compared("regression")),
             "regression",
             True,
-            "1 regression; 1 target inconclusive; 1 improvement",
+            "1 of 3 targets got slower, 1 inconclusive",
         ),
         (
             (compared("regression", 1.5, acknowledged=agreed(1.5)), compared("improvement", 0.5)),
             "acknowledged",
             True,
-            "1 acknowledged regression; 1 improvement",
+            "1 of 2 targets got slower, as acknowledged",
         ),
         (
             (compared("regression", 1.5, acknowledged=agreed(1.5)), compared("inconclusive")),
             "inconclusive",
             True,
-            "1 acknowledged regression; 1 target inconclusive",
+            "1 of 2 targets got slower, as acknowledged, 1 inconclusive",
         ),
         (
             (compared("same", 1.0, output_change="[1, 2] became [2]"),),
             "same",
             True,
-            "1 changed output",
+            "No target got slower; 1 changed output",
         ),
         (
             (compared("same", 1.0, contract=BROKEN), compared("same", 1.0, contract=BROKEN[:1])),
             "same",
             True,
-            "1 target with a use that no longer works",
+            "No target got slower; 1 target with a use that no longer works",
         ),
-        ((compared("same", 1.0, contract=BROKEN[:1]),), "same", False, "Nothing got slower"),
+        ((compared("same", 1.0, contract=BROKEN[:1]),), "same", False, "No target got slower"),
     ],
 )
 def test_the_worst_target_decides(entries, overall, has_news, title):
-    said = standing(a_report(*entries))
+    said = standing(a_report(*entries), Policy())
     assert (said.overall, said.has_news, said.title) == (overall, has_news, title)
 
 
 def test_a_use_that_no_longer_works_fails_the_check_only_where_that_is_asked_for():
-    said = standing(a_report(compared("same", 1.0, contract=BROKEN)))
+    broken = a_report(compared("same", 1.0, contract=BROKEN))
     conclusions = {
-        fail_on: said.conclusion(fail_on)
+        fail_on: standing(broken, Policy(fail_on=fail_on)).judgement.conclusion
         for fail_on in ("never", "regression", "inconclusive", "contract")
     }
     assert conclusions.pop("contract") == "failure"
-    assert set(conclusions.values()) == {"success"}
-    kept = standing(a_report(compared("same", 1.0, contract=BROKEN[:1])))
-    assert kept.conclusion("contract") == "success"
-    slower = standing(a_report(compared("regression", 1.5)))
-    assert slower.conclusion("contract") == "failure"
+    assert set(conclusions.values()) == {"neutral"}
+    contract = Policy(fail_on="contract")
+    kept = standing(a_report(compared("same", 1.0, contract=BROKEN[:1])), contract)
+    assert kept.judgement.conclusion == "success"
+    slower = standing(a_report(compared("regression", 1.5)), contract)
+    assert slower.judgement.conclusion == "failure"
 
 
 def test_a_use_that_no_longer_works_is_a_notice_at_its_lines():
@@ -269,7 +278,11 @@ def test_a_use_that_no_longer_works_is_a_notice_at_its_lines():
     assert made["message"] == "broken: dtype float64 (it fails: RuntimeError)"
 
 
-def test_what_was_not_looked_at_is_said_and_is_no_success():
-    said = standing(a_report(compared("same", 1.0), ended="budget"))
-    assert said.title == "Nothing got slower; not everything was looked at"
-    assert said.conclusion("regression") == "neutral"
+def test_what_was_not_reached_is_said_and_is_no_success():
+    entries = compared("same", 1.0), lacking("over_budget")
+    said = standing(a_report(*entries, ended="budget"), Policy())
+    assert said.title == "No target got slower, 1 not measured"
+    assert said.judgement.conclusion == "neutral"
+    assert standing(a_report(*entries), Policy(fail_on="regression")).judgement.conclusion == (
+        "failure"
+    )

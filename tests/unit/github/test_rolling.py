@@ -9,6 +9,7 @@ from cudal1_ci.github.sweep_issue import (
     Found,
     Stamp,
     Thread,
+    asked_in,
     dismissed_in,
     found_issue,
     stamp_of,
@@ -44,9 +45,19 @@ def test_only_lines_of_the_list_are_boxes():
 
 
 def test_what_was_dismissed_first_is_forgotten_first():
-    ticked = f"- [X] `{IDS[-1]}` x\n"
-    found = a_found(ticked, *IDS[:MAX_DISMISSED])
-    assert dismissed_in(found, (), lambda _: True) == (*IDS[1:MAX_DISMISSED], IDS[-1])
+    found = a_found(ITEMS, *IDS[:MAX_DISMISSED])
+    comments = [Comment(id=1, author="a", body=f"/cudal1 dismiss {IDS[-1]}")]
+    assert dismissed_in(found, comments, lambda _: True) == (*IDS[1:MAX_DISMISSED], IDS[-1])
+
+
+def test_a_ticked_box_and_a_line_of_who_may_write_ask_for_the_pull_request():
+    comments = [
+        Comment(id=1, author="writer", body=f"yes\r\n/cudal1 apply {IDS[2]}\r\n"),
+        Comment(id=2, author="reader", body=f"/cudal1 apply {IDS[3]}"),
+        Comment(id=3, author="writer", body=f"/cudal1 dismiss {IDS[4]}"),
+    ]
+    assert asked_in(a_found(), comments, lambda login: login == "writer") == (IDS[1], IDS[2])
+    assert dismissed_in(a_found(), (), lambda _: True) == (), "a box dismisses nothing"
 
 
 def test_who_wrote_no_command_is_not_asked_about():
@@ -56,7 +67,9 @@ def test_who_wrote_no_command_is_not_asked_about():
         Comment(id=2, author="b", body=f"/cudal1 dismiss {IDS[1]}"),  # is so already
         Comment(id=3, author="c", body=f"/cudal1 dismiss {IDS[2]}"),
     ]
-    found = dismissed_in(a_found(), comments, lambda login: bool(asked.append(login)) or True)
+    found = dismissed_in(
+        a_found(ITEMS, IDS[1]), comments, lambda login: bool(asked.append(login)) or True
+    )
     assert asked == ["c"]
     assert found == (IDS[1], IDS[2])
 

@@ -24,6 +24,8 @@ AGREED = Acknowledgement(
     target="*", max_slowdown=2.0, reason="wanted", owner="me", expires="2099-01-01"
 )
 
+SLOWER = {"slowdown_low": 1.0, "slowdown": 1.1, "slowdown_high": 1.2}
+
 
 def value_of(words: list[str], option: str) -> str:
     return words[words.index(option) + 1]
@@ -46,7 +48,7 @@ def test_a_pull_request_is_compared_with_its_merge_base_and_then_scanned(job):
     assert report["entries"][0]["comparison"]["verdict"] == "same"
     assert Path(job.outputs["report-md"]).is_file()
     names = {path.name for path in Path(job.outputs["report-json"]).parent.iterdir()}
-    assert names == {"report.json", "report.md", "report.sarif"}
+    assert names == {"report.json", "report.md", "report.sarif", "report.html"}
 
 
 def test_times_of_a_cpu_are_said_to_be_that(job):
@@ -111,7 +113,7 @@ def test_no_verb_is_told_a_secret_of_the_job(job):
 )
 def test_the_worst_target_decides(verdicts, expected):
     entries = [
-        an_entry(f"t{number}", "regression", acknowledged=AGREED)
+        an_entry(f"t{number}", "regression", acknowledged=AGREED, **SLOWER)
         if verdict == "agreed"
         else an_entry(f"t{number}", verdict)
         for number, verdict in enumerate(verdicts)
@@ -122,7 +124,7 @@ def test_the_worst_target_decides(verdicts, expected):
 def test_what_was_found_is_counted_and_an_acknowledged_regression_is_none(job):
     job.reports["compare"] = a_report(
         an_entry("a", "regression"),
-        an_entry("b", "regression", acknowledged=AGREED),
+        an_entry("b", "regression", acknowledged=AGREED, **SLOWER),
         an_entry("c", "improvement"),
         an_entry("d", "inconclusive"),
     )

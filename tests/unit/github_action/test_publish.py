@@ -33,7 +33,10 @@ def test_what_is_beside_the_usual_report_says_so(job):
     inputs = {"INPUT_WORKFLOW": "cudal1-ci", "INPUT_CHECK": "false", "INPUT_COMMANDS": "true"}
     assert publish(job.environment(**GLOB, **inputs), job.run) == 0
     ((words, _),) = job.asked
-    assert words[5:9] == ["--workflow", "cudal1-ci", "--no-check", "--commands"]
+    assert words[1:6] == [
+        *("--workflow", "cudal1-ci", "--comment", "auto"),
+        "--no-check",
+    ]
 
 
 def test_the_publisher_has_the_token_and_no_other_secret(job):

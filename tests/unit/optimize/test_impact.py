@@ -11,6 +11,7 @@ import pytest
 from cudal1_ci.discover import DiscoveryConfig, reference_program
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
+from cudal1_ci.discover.traces import TracedCall, Traces
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.impact import with_impact
@@ -192,7 +193,8 @@ class Setting:
                 one, problem=problem if workloads else None, workloads=workloads
             )
 
-        return dataclasses.replace(self.bare, targets=tuple(map(with_problem, self.bare.targets)))
+        targets = tuple(map(with_problem, self.bare.targets))
+        return dataclasses.replace(self.bare, targets=targets, evidence=None)
 
     def entry(self, name, replaced=None, speedup=2.0):
         """Return an entry whose proposal replaces one line of its class."""
@@ -247,6 +249,17 @@ def test_roots_are_the_outermost_targets_with_a_workload(setting):
     assert roots() == {"Net": {"Norm", "Mix"}, "Lone": {"Lone"}}
     del setting.workloads["Net"]
     assert roots() == {"Block": {"Norm", "Mix"}, "Lone": {"Lone"}}
+
+
+def test_a_plan_of_one_target_has_the_roots_of_the_tree(setting):
+    (norm,) = [one for one in setting.plan.targets if one.target.qualname == "Norm"]
+    traced = TracedCall(
+        target="model.py:Net", num_calls=1, total_s=1.0, init=Call(), call=WORKLOAD.call
+    )
+    evidence = Evidence(traces=Traces({"model.py:Net": (traced,)}, 1.0))
+    plan = dataclasses.replace(setting.plan, targets=(norm,), evidence=evidence)
+    (root,) = roots_of(plan, [norm.target])
+    assert root.name == "model.py:Net" and root.contains_others
 
 
 def test_all_proposals_are_one_patch_that_the_root_is_measured_on(setting):

@@ -112,7 +112,7 @@ def test_what_was_measured_on_no_device_stands_where_nothing_else_does():
             0,
             "1 of 2 targets inconclusive, none found to be slower",
         ),
-        ([compared("A", verdict="new")], 0, "nothing could be compared"),
+        ([compared("A", verdict="new")], 0, "nothing to compare"),
     ],
 )
 def test_the_verdict_in_a_few_words(entries, num_proposals, said):

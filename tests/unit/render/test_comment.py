@@ -23,6 +23,7 @@ from cudal1_ci.records import (
 from cudal1_ci.render import render
 from cudal1_ci.render.comment import About, comment, summary
 from cudal1_ci.render.comment_template import template_of
+from cudal1_ci.stats.gate import Policy
 from tests.unit.render import comparisons
 from tests.unit.render.comparisons import (
     BASE_SHA,
@@ -43,7 +44,7 @@ ABOUT = About(
     artifact_url=f"{RUN_URL}/artifacts/8",
     head_sha=HEAD_SHA,
     base_sha=BASE_SHA,
-    fail_on="regression",
+    policy=Policy(fail_on="regression"),
 )
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 OURS = {"details", "summary", "b", "br", "sub"}
@@ -110,7 +111,7 @@ def skeleton(text: str) -> str:
 def test_the_worst_comes_first_and_an_acknowledged_regression_after_the_others():
     shown = a_document(
         compared("Same", a_row(1.0)),
-        compared("Agreed", a_row(1.5, "regression"), acknowledged=comparisons.AGREED),
+        compared("Agreed", a_row(1.15, "regression"), acknowledged=comparisons.AGREED),
         compared("Slow", a_row(1.1, "regression")),
         compared("Slower", a_row(1.2, "regression")),
         compared("Fast", a_row(0.9, "improvement")),
@@ -217,7 +218,7 @@ def test_findings_and_other_baselines_are_shown(golden_report):
     ("fail_on", "said"), [("never", "Advisory"), ("regression", "The check fails where")]
 )
 def test_whether_the_check_fails_is_said(fail_on, said):
-    about = msgspec.structs.replace(ABOUT, fail_on=fail_on)
+    about = msgspec.structs.replace(ABOUT, policy=Policy(fail_on=fail_on))
     assert said in comment(comparisons.mended(), about)
 
 
@@ -298,7 +299,7 @@ def test_the_longest_of_everything_still_has_its_verdict(golden_report):
     shown = poisoned(with_patches(shown, golden_report, 19_000, num_proposals=9), long)
     text = comment(shown, ABOUT)
     assert len(text.encode()) <= 60_000
-    assert text.startswith("### cudal1-ci: 30 of 120 targets got slower; 9 faster versions proven")
+    assert text.startswith("### cudal1-ci: 30 of 120 targets got slower, 30 inconclusive; 9 faster")
     assert "**Left out**" in text
     assert f"[run]({RUN_URL})" in text
     assert len(summary(shown, ABOUT).encode()) <= 1_000_000
@@ -316,7 +317,7 @@ def test_a_block_can_be_replaced_and_what_it_says_is_escaped_too():
     template = own("footer", "Ask {{ document.repository }}.\n{{ super() }}")
     shown = msgspec.structs.replace(comparisons.mended(), repository="<b>@octocat</b>")
     text = comment(shown, ABOUT, template=template)
-    assert "Ask \\<b\\>@&#8203;octocat\\</b\\>.\nThe check fails where" in text
+    assert "Ask \\<b\\>@&#8203;octocat\\</b\\>.\n✅ The check `cudal1-ci` concludes" in text
     assert text.startswith("### cudal1-ci: no target got slower")
 
 

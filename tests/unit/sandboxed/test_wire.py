@@ -177,6 +177,16 @@ LEFT = {
     "forms": ["* Tensor float32"],
     "process": [["os.umask", "022", "000"]],
 }
+COST = {
+    "host_us": 12.0,
+    "device_us": None,
+    "num_launches": 1,
+    "peak_bytes": 64,
+    "energy_j": None,
+    "names": ["aten::add"],
+    "events": [],
+    "is_cut": False,
+}
 GOOD = {
     runner.Load: {
         "state": [{**SLOT, "key": "fc.weight", "is_parameter": True}],
@@ -197,6 +207,8 @@ GOOD = {
     runner.Profile: {"rows": [ROW]},
     runner.CountDemand: {"demand": DEMAND},
     runner.RecordCall: {"recording": RECORDED},
+    runner.PriceCall: {"cost": COST},
+    runner.Spin: {"num_calls": 3},
     runner.Reach: {"names": ["input 0", "fc.weight"]},
     runner.Survey: {
         "arguments": [PARAMETER],
