@@ -311,8 +311,12 @@ def main() -> None:
     parser.add_argument("--rewrites", type=int, help="time nothing, and take this many edits")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
+    stated = provenance()
     document: dict[str, Any] = {
-        "provenance": provenance(),
+        "device": stated["processor"],
+        "commit": stated["commit"],
+        "command": stated["command"],
+        "provenance": stated,
         "budget": arguments.budget,
         "results": [],
     }
