@@ -53,6 +53,7 @@ from cudal1_ci.pool import Pool
 from cudal1_ci.processes.harvest import Harvester
 from cudal1_ci.records import Change, Entry, Report
 from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.workload import GUESSES
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.verification import Session
 from cudal1_ci.verification.protocol import Judge
@@ -315,4 +316,4 @@ def refuse_uncallable(report: Report) -> None:
 
 def is_evident(entry: Entry) -> bool:
     """Return whether a proposal rests on more than a guess of how the target is called."""
-    return entry.best is not None and any(w.provenance != "synthetic" for w in entry.workloads)
+    return entry.best is not None and any(w.provenance not in GUESSES for w in entry.workloads)

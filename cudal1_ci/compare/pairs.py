@@ -28,6 +28,7 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.records.comparison import Cause
+from cudal1_ci.records.workload import GUESSES
 
 PROPOSER = "pull_request"
 """Who wrote the head."""
@@ -189,4 +190,4 @@ def in_order(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def is_guess(workload: Workload) -> bool:
-    return workload.provenance == "synthetic"
+    return workload.provenance in GUESSES

@@ -16,6 +16,7 @@ from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
 from cudal1_ci.discover.launchers import Reach, is_native
 from cudal1_ci.discover.programs import reference_program
 from cudal1_ci.records import Problem, Target, TreeProgram, Workload, content_hash
+from cudal1_ci.records.workload import GUESSES
 
 NUM_NAMED = 3
 NO_LAUNCHER = NoWorkload(
@@ -77,7 +78,7 @@ def kernel_problem(
 
 
 def is_guess(workloads: tuple[Workload, ...]) -> bool:
-    return all(one.provenance == "synthetic" for one in workloads)
+    return all(one.provenance in GUESSES for one in workloads)
 
 
 def without_workload(reach: Reach) -> NoWorkload:

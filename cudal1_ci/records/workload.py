@@ -126,6 +126,8 @@ Provenance = Literal[
 ]
 """`traced` is a command of the user's. From `readme` on it is what the repository itself runs its
 code with; `config` is a model of its default configuration, called with inputs that it takes."""
+GUESSES: tuple[Provenance, ...] = ("synthetic", "config")
+"""What is shown and never fails a check: no code calls it so."""
 
 
 class Workload(Published, frozen=True, kw_only=True):
