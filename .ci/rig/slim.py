@@ -17,6 +17,7 @@ PATHS = (
     "/user",
     REPOSITORY,
     REPOSITORY + "/actions/runs/{run_id}",
+    REPOSITORY + "/actions/runs/{run_id}/rerun",
     REPOSITORY + "/actions/workflows/{workflow_id}/dispatches",
     REPOSITORY + "/check-runs",
     REPOSITORY + "/check-runs/{check_run_id}",

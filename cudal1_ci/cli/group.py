@@ -39,7 +39,7 @@ class Verb(NamedTuple):
 GROUPS: dict[str, tuple[str, ...]] = {
     "What to look at": (
         *("changed", "list_only", "include", "exclude", "path", "config_from", "wanted", "mode"),
-        *("level", "task", "shard", "solvers", "retrace"),
+        *("level", "task", "shard", "solvers", "retrace", "harvest", "traces"),
     ),
     "How to propose": ("rounds", "compile", "cuda_graph", "triton"),
     "Model": ("model", "adapter", "no_model"),

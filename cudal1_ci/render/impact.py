@@ -175,8 +175,10 @@ def together_lines(document: Report) -> list[str]:
     words = "1 proposal is" if number == 1 else f"{number} proposals are"
     lines = [f"{words} in one patch (`scan --apply`)"]
     lines += [f"not in it: {one.what}: {one.reason}" for one in together.left_out[:MOST_TOLD]]
-    lines += [f"not measured: {one.what}: {one.reason}" for one in together.not_reached[:MOST_TOLD]]
-    return lines
+    missing = dict.fromkeys(
+        f"not measured: {one.what}: {one.reason}" for one in together.not_reached
+    )
+    return [*lines, *list(missing)[:MOST_TOLD]]
 
 
 def worst_of(entry: Entry) -> Measurement | None:

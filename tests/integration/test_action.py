@@ -667,22 +667,25 @@ def test_what_a_fork_says_of_itself_is_neither_address_nor_mention(rig, github):
     (comment,) = github.comments.values()
     assert comment["issue"] == 7
     assert "got slower" in comment["body"].splitlines()[1]
-    (suggested,) = github.review_comments.values()
-    assert (suggested["line"], suggested["pull"]) == (7, 7)
+    assert not github.review_comments, "what a fork measured gives no suggestions"
     (check,) = github.checks.values()
-    for words in (comment["body"], suggested["body"], json.dumps(check["notes"])):
+    assert check["conclusion"] != "success"
+    for words in (comment["body"], json.dumps(check["notes"])):
         assert "@everyone" not in re.sub(r"`[^`\n]+`", "", words), "in code it calls nobody"
 
 
 @pytest.mark.parametrize("kind", ["no report", "5 MB"])
-def test_a_hostile_report_of_a_fork_is_posted_nowhere(rig, github, kind):
+def test_of_a_hostile_report_of_a_fork_only_its_lack_is_posted(rig, github, kind):
     github.add_pull(7, rig.head, FORK, head={**SIDE, "sha": rig.head})
     huge = proposed(PATCH, analysis="x" * 5_000_000)
     rig.leave_report("hostile" if kind == "no report" else said_of(rig, huge))
     done = rig.run(example("cudal1-ci-forks.yml"), rig.run_of(FORK), "workflow_run")
     assert done.returncode == 1, done.stdout + done.stderr
     assert ("expected JSON" if kind == "no report" else "of length <= 1000000") in done.stdout
-    assert not github.writes
+    assert not github.comments and not github.review_comments
+    (check,) = github.checks.values()
+    assert check["conclusion"] != "success"
+    assert "hostile" not in json.dumps(check) and "xxxx" not in json.dumps(check)
 
 
 def test_a_force_push_after_the_measurement_leaves_the_comment_alone(rig, github):

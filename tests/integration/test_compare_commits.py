@@ -56,6 +56,7 @@ HEAD = (
         "        return torch.tanh(x) + 2", "        # as before\n        return torch.tanh(x) + 2"
     )
     .replace("class Gone", "class Fresh")
+    .replace("return torch.tanh(x) + 3", "return x.exp().log1p()")
 )
 WORKLOAD = """
 [[tool.cudal1-ci.workload]]

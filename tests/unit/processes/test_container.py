@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from cudal1_ci.errors import CudaL1Error, UnsupportedError
@@ -123,11 +124,11 @@ def test_a_container_for_the_processor_gets_no_gpu(path, monkeypatch):
 
 def test_the_gpu_is_the_one_that_a_worker_on_this_machine_would_take(monkeypatch):
     asked: list[int] = []
-    monkeypatch.setattr(gpus.pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
     monkeypatch.setattr(
-        gpus.pynvml, "nvmlDeviceGetHandleByIndex", lambda index: asked.append(index) or index
+        pynvml, "nvmlDeviceGetHandleByIndex", lambda index: asked.append(index) or index
     )
-    monkeypatch.setattr(gpus.pynvml, "nvmlDeviceGetUUID", lambda handle: f"GPU-{handle}")
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda handle: f"GPU-{handle}")
     assert gpus.gpu_uuid("cuda:1", {"CUDA_VISIBLE_DEVICES": "5,7"}) == "GPU-7"
     assert gpus.gpu_uuid("auto", {}) == "GPU-0"
     assert gpus.gpu_uuid("cuda:2", {}) == "GPU-2"
@@ -138,9 +139,9 @@ def test_the_gpu_is_the_one_that_a_worker_on_this_machine_would_take(monkeypatch
 
 def test_without_a_gpu_auto_is_the_processor_and_cuda_an_error(monkeypatch):
     def no_driver() -> None:
-        raise gpus.pynvml.NVMLError_LibraryNotFound
+        raise pynvml.NVMLError_LibraryNotFound
 
-    monkeypatch.setattr(gpus.pynvml, "nvmlInit", no_driver)
+    monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
     assert gpus.gpu_uuid("auto", {}) is None
     with pytest.raises(UnsupportedError, match="--device cpu"):
         gpus.gpu_uuid("cuda", {})
