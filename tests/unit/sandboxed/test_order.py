@@ -16,6 +16,7 @@ from cudal1_ci.sandboxed.verifier.cases import OtherState, Rejected
 from cudal1_ci.sandboxed.verifier.compare import Difference
 from cudal1_ci.sandboxed.verifier.inputs import InputSet
 from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.wire.runner import CallSets
 
 SET = InputSet([torch.ones(4)])
 
@@ -33,7 +34,7 @@ def subject(tmp_path):
 def test_inputs_are_written_late_and_are_no_numbers_before(subject, monkeypatch):
     seen = []
     monkeypatch.setattr(subject, "synchronize", lambda: seen.append(subject.inputs[0][0].clone()))
-    reply = Trials(subject).batch([0], [1], is_between=True)
+    reply = Trials(subject).batch(CallSets(sets=(0,), seeds=(1,), is_between=True))
     assert seen[0].isnan().all()
     assert subject.inputs[0][0].tolist() == [0, 1, 2, 3]
     assert subject.kept[0][0].tolist() == [1, 3, 5, 7]
@@ -43,7 +44,7 @@ def test_inputs_are_written_late_and_are_no_numbers_before(subject, monkeypatch)
 def test_outputs_are_copied_at_once(subject):
     shared = torch.zeros(4)
     subject.program = lambda x, ones: shared
-    Trials(subject).batch([0], [1], is_between=True)
+    Trials(subject).batch(CallSets(sets=(0,), seeds=(1,), is_between=True))
     shared.fill_(7)
     assert subject.kept[0][0].tolist() == [0] * 4
 
@@ -53,8 +54,8 @@ def test_memory_of_earlier_outputs_is_no_number_either(subject, monkeypatch):
     full = torch.full
     monkeypatch.setattr(torch, "full", lambda *a, **k: made.append(a) or full(*a, **k))
     trials = Trials(subject)
-    trials.batch([0], [1])
-    trials.batch([0], [1], is_between=True)
+    trials.batch(CallSets(sets=(0,), seeds=(1,)))
+    trials.batch(CallSets(sets=(0,), seeds=(1,), is_between=True))
     ((shape, value),) = made
     assert shape == (4,) and math.isnan(value)
 
