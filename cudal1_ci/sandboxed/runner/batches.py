@@ -127,6 +127,7 @@ class Batches:
     def let_go(self, segments: Sequence[str]) -> Done:
         """Release shared memory and all that was returned; see Subject."""
         self.timed, self.gathered, self.regions, self.kept = [], None, [[]], []
+        self.forget_gradients()
         return self.subject.let_go(segments)
 
     def get_ready(

@@ -233,6 +233,7 @@ class Subject:
         """Release shared memory by its names, the calls that used it, and the device's cached
         memory."""
         self.calls.clear()
+        self.recipes.clear()
         self.inputs.clear()
         self.cotangents.clear()
         self.kept = []

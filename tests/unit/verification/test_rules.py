@@ -9,7 +9,7 @@ from pathlib import Path
 from cudal1_ci.verification import rules
 
 ROOT = Path(__file__).parents[3]
-PLACES = ("sandboxed", "verification")
+PLACES = ("sandboxed", "verification", "stats", "optimize")
 FAMILIES = "|".join(sorted({name.partition(".")[0] for name in rules.MEANING}))
 NAME = re.compile(rf"(?:{FAMILIES})\.(?!py$)[a-z_]+")
 
