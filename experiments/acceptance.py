@@ -201,7 +201,7 @@ def measured(folder: Path, python: Path, budget: str, trace_s: float) -> dict[st
             is_proposal = number == entry.best
             winners.append(
                 {
-                    "target": f"{entry.target.path}:{entry.target.qualname}",
+                    "target": entry.target.address,
                     "proposer": one.candidate.proposer,
                     "speedups": [each.speedup for each in one.measurements],
                     **said_of(one.acceptance),
@@ -262,7 +262,7 @@ def rewritten(
             assert found is not None
             winners.append(
                 {
-                    "target": f"{planned.target.path}:{planned.target.qualname}",
+                    "target": planned.target.address,
                     "proposer": candidate.proposer,
                     **said_of(found),
                     "checked": checked(folder, python, patch(candidate.program) or "", before)

@@ -62,7 +62,7 @@ def counted(folder: Path, python: Path, patches: Path | None, only: str) -> dict
         rows = [
             row_of(session, target, problem, patches)
             for target, problem in posed
-            if only in f"{target.path}:{target.qualname}"
+            if only in target.address
         ]
     command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
     head = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -86,7 +86,7 @@ def row_of(
     before = names(proposed(problem, None, names=("rewrites",)))
     after = proposed(problem, recording)
     row: dict[str, Any] = {
-        "target": f"{target.path}:{target.qualname}",
+        "target": target.address,
         "mode": workload.mode,
         "before": [one for one in before if kind_of(one.split("+")) == "source"],
         "after": [one for one in names(after) if kind_of(one.split("+")) == "source"],

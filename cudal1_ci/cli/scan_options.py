@@ -53,7 +53,6 @@ from cudal1_ci.pool import Pool
 from cudal1_ci.processes.harvest import Harvester
 from cudal1_ci.records import Change, Entry, Report
 from cudal1_ci.records.archive import Archive
-from cudal1_ci.records.workload import GUESSES
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.verification import Session
 from cudal1_ci.verification.protocol import Judge
@@ -307,7 +306,7 @@ def refuse_uncallable(report: Report) -> None:
         declared = [one.source for one in entry.workloads if one.provenance == "declared"]
         if declared and entry.skipped and entry.skipped.startswith(INVALID):
             where = ", ".join(dict.fromkeys(filter(None, declared)))
-            target = f"{entry.target.path}:{entry.target.qualname}"
+            target = entry.target.address
             why = entry.skipped.splitlines()[0].removeprefix(f"{INVALID}: ")
             said.append(f"{where}: `{target}` cannot be called with it: {why}")
     if said:
@@ -316,4 +315,4 @@ def refuse_uncallable(report: Report) -> None:
 
 def is_evident(entry: Entry) -> bool:
     """Return whether a proposal rests on more than a guess of how the target is called."""
-    return entry.best is not None and any(w.provenance not in GUESSES for w in entry.workloads)
+    return entry.best is not None and not all(one.is_guess for one in entry.workloads)

@@ -85,7 +85,6 @@ def agreed(
     """
     if comparison.verdict != "regression":
         return None, None
-    name = f"{target.path}:{target.qualname}"
     worst = max(
         found.estimate
         for row in comparison.rows
@@ -93,6 +92,15 @@ def agreed(
         and (measurement := decisive(row)) is not None
         and (found := slowdown(measurement)) is not None
     )
+    return covering(target.address, worst, known, today)
+
+
+def covering(
+    name: str, worst: float, known: Sequence[Acknowledgement], today: datetime.date
+) -> tuple[Acknowledgement | None, str | None]:
+    """Return the agreement that covers a slowdown of the target `path:qualname`, or why one that
+    names it does not.
+    """
     why = None
     for one in known:
         if not fnmatchcase(name, one.target):

@@ -28,7 +28,7 @@ import msgspec
 
 from cudal1_ci.compare.config import CompareConfig
 from cudal1_ci.compare.messages import refusal, said
-from cudal1_ci.compare.pairs import Pair, Pairs, in_order, is_guess
+from cudal1_ci.compare.pairs import Pair, Pairs, in_order
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pool import Pool
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
@@ -129,7 +129,7 @@ class Looks:
             for workload in self.pair.problem.workloads
             if (looks := self.measurements.get(workload.name))
             and is_alarming(looks, config)
-            and not is_guess(workload)
+            and not workload.is_guess
         }
 
 
@@ -401,7 +401,7 @@ def row(workload: Workload, one: Looks, wanted: int, config: CompareConfig) -> C
     looks = one.measurements[workload.name]
     verdict, reason = verdict_of(looks, config.thresholds, wanted)
     if is_alarming(looks, config):
-        if is_guess(workload):
+        if workload.is_guess:
             verdict, reason = "inconclusive", GUESSED
         elif len(looks) < wanted:
             reason = UNCONFIRMED + one.unconfirmed

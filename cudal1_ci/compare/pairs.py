@@ -25,10 +25,8 @@ from cudal1_ci.records import (
     Problem,
     Target,
     TreeProgram,
-    Workload,
 )
 from cudal1_ci.records.comparison import Cause
-from cudal1_ci.records.workload import GUESSES
 
 PROPOSER = "pull_request"
 """Who wrote the head."""
@@ -110,7 +108,7 @@ def pairs_of(head: Plan, base: Discovery, change: Change) -> Pairs:
                 pairs.append(pair(planned, reference, program, old))
                 continue
         if old is not None:
-            gone[old] = lost(old, f"it is {target.path}:{target.qualname} in the head", target)
+            gone[old] = lost(old, f"it is {target.address} in the head", target)
     measured = {moved.get((one.target.path, one.target.qualname)) for one in pairs}
     others += [
         gone.get(target) or lost(target, IS_REMOVED)
@@ -140,7 +138,7 @@ def pair(
     # for one. Kernels of one launcher are one measurement.
     problem = Problem(reference=reference, workloads=planned.problem.workloads)
     head = Candidate(problem_id=problem.id, program=program, proposer=PROPOSER)
-    previous = None if old is None else f"{old.path}:{old.qualname}"
+    previous = None if old is None else old.address
     return Pair(target=planned.target, problem=problem, head=head, previous=previous)
 
 
@@ -182,12 +180,8 @@ def in_order(pairs: Sequence[Pair]) -> list[Pair]:
     """
 
     def place(one: Pair) -> tuple[bool, bool, float]:
-        is_guessed = all(is_guess(w) for w in one.problem.workloads)
+        is_guessed = all(w.is_guess for w in one.problem.workloads)
         uses_change = one.target.only_uses_change
         return is_guessed, uses_change, -(one.inclusive_us if uses_change else one.share)
 
     return sorted(pairs, key=place)
-
-
-def is_guess(workload: Workload) -> bool:
-    return workload.provenance in GUESSES

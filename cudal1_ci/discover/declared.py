@@ -62,7 +62,7 @@ def declarations(tables: Sequence[Mapping[str, Any]], file: str) -> tuple[Declar
 def unmatched(declared: Iterable[Declaration], targets: Sequence[Target]) -> list[Notice]:
     """Return a notice for each table that matches no target, with the nearest existing name."""
     notices = []
-    names = [f"{target.path}:{target.qualname}" for target in targets]
+    names = [target.address for target in targets]
     for each in declared:
         if not any(each.matches(target) for target in targets):
             near = difflib.get_close_matches(each.pattern, names, n=1, cutoff=0.5)

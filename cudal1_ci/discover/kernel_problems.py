@@ -15,8 +15,7 @@ from cudal1_ci.discover.discovery import Discovery
 from cudal1_ci.discover.ladder import Evidence, NoWorkload, workloads_of
 from cudal1_ci.discover.launchers import Reach, is_native
 from cudal1_ci.discover.programs import reference_program
-from cudal1_ci.records import Problem, Target, TreeProgram, Workload, content_hash
-from cudal1_ci.records.workload import GUESSES
+from cudal1_ci.records import Problem, Target, TreeProgram, content_hash
 
 NUM_NAMED = 3
 NO_LAUNCHER = NoWorkload(
@@ -65,7 +64,7 @@ def kernel_problem(
     if not known:
         return without_workload(reach)
     # The launchers are in order: of several equally good ones the first wins.
-    launcher, workloads = min(known, key=lambda one: is_guess(one[1]))
+    launcher, workloads = min(known, key=lambda one: all(w.is_guess for w in one[1]))
     program = reference_program(root, launcher, discovery)
     return Problem(
         reference=with_native_files(program, discovery),
@@ -75,10 +74,6 @@ def kernel_problem(
         ),
         target=target,
     )
-
-
-def is_guess(workloads: tuple[Workload, ...]) -> bool:
-    return all(one.provenance in GUESSES for one in workloads)
 
 
 def without_workload(reach: Reach) -> NoWorkload:

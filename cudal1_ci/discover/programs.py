@@ -15,7 +15,7 @@ def reference_program(root: Path, target: Target, discovery: Discovery) -> TreeP
     Raises: DiscoveryError for what Python cannot import: a CUDA kernel, a kernel made inside of a
     function, a file that discovery did not read.
     """
-    where = f"{target.path}:{target.qualname}"
+    where = target.address
     if target.kind == "cuda_kernel":
         raise DiscoveryError(f"{where}: a CUDA kernel is not imported; verify one of its launchers")
     if "<locals>" in target.qualname:

@@ -67,7 +67,7 @@ class Traces:
     def workloads(self, target: Target) -> tuple[Workload, ...]:
         """Return how the target was called, most time first. What was only called in training is
         also called in inference, last."""
-        found = self.calls.get(f"{target.path}:{target.qualname}", ())
+        found = self.calls.get(target.address, ())
         called = [call for call in found if call.call is not None]
         inferred = {signature(call) for call in called if call.mode != "train"}
         derived = [
@@ -107,7 +107,7 @@ class Traces:
 
     def reason(self, target: Target) -> str | None:
         """Return why calls of the target could not be recorded; None when it was not called."""
-        found = self.calls.get(f"{target.path}:{target.qualname}", ())
+        found = self.calls.get(target.address, ())
         reasons = Counter(call.reason for call in found if call.reason)
         return reasons.most_common(1)[0][0] if reasons else None
 

@@ -40,18 +40,13 @@ class Agreed(Record, frozen=True, kw_only=True):
     """Describe an accepted slowdown."""
 
     target: str
-    """`path:qualname`, as `name_of` gives it."""
+    """`path:qualname`."""
     max_slowdown: float
     reason: str
     owner: str
     """Login of the person who agreed."""
     state: str | None = None
     """What was agreed to, where that is no slowdown: `lost`, `skipped`."""
-
-
-def name_of(entry: Entry) -> str:
-    """Return the name of a target in an agreement."""
-    return f"{entry.target.path}:{entry.target.qualname}"
 
 
 def agreements_of(body: str) -> tuple[Agreed, ...]:
@@ -106,7 +101,7 @@ def covered(document: Report, agreements: Sequence[Agreed]) -> Report:
     entries: list[Entry] = []
     notices: list[Notice] = []
     for entry in document.entries:
-        agreed = known.get(name_of(entry))
+        agreed = known.get(entry.target.address)
         comparison = entry.comparison
         if agreed is None or comparison is None:
             entries.append(entry)

@@ -12,14 +12,13 @@ from __future__ import annotations
 import datetime
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cudal1_ci.compare.agreements import agreements
+from cudal1_ci.compare.agreements import agreements, covering
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import Acknowledgement, Entry, Record, Report
 from cudal1_ci.stats.gate import GateConfig, Policy
@@ -111,22 +110,13 @@ def _agreed(
     path = PurePosixPath(entry.target.path)
     if folder != "." and path.is_relative_to(folder):
         path = path.relative_to(folder)
-    name = f"{path.as_posix()}:{entry.target.qualname}"
-    covering = next(
-        (
-            one
-            for one in known
-            if comparison.verdict == "regression"
-            and fnmatchcase(name, one.target)
-            and datetime.date.fromisoformat(one.expires) >= today
-            and comparison.slowdown is not None
-            and comparison.slowdown <= one.max_slowdown
-        ),
-        None,
-    )
-    if covering == comparison.acknowledged:
+    found = None
+    if comparison.verdict == "regression" and comparison.slowdown is not None:
+        name = f"{path.as_posix()}:{entry.target.qualname}"
+        found, _ = covering(name, comparison.slowdown, known, today)
+    if found == comparison.acknowledged:
         return entry
-    changed = msgspec.structs.replace(comparison, acknowledged=covering)
+    changed = msgspec.structs.replace(comparison, acknowledged=found)
     return msgspec.structs.replace(entry, comparison=changed)
 
 

@@ -20,7 +20,6 @@ from cudal1_ci.github.acknowledgements import (
     agreements_of,
     is_open_regression,
     missing_state,
-    name_of,
     with_agreement,
 )
 from cudal1_ci.github.branches import Proposed
@@ -224,7 +223,7 @@ def _acknowledge(
     if state is None and slowest is None:
         return refused("how much slower it is was not measured.")
     new = Agreed(
-        target=name_of(entry),
+        target=entry.target.address,
         max_slowdown=1.0 if state is not None or slowest is None else slowest,
         reason=command.reason or "",
         owner=asked.author,
@@ -259,13 +258,13 @@ def _find_open(command: Command, document: Report) -> Entry | Decision:
         for one in document.entries
         if one.comparison and (is_open_regression(one.comparison) or missing_state(one.comparison))
     ]
-    named = [one for one in open_ones if name_of(one) == command.target]
+    named = [one for one in open_ones if one.target.address == command.target]
     named = named or [one for one in open_ones if one.target.qualname == command.target]
     if len(named) == 1:
         return named[0]
     if not open_ones:
         return refused("the report has nothing that could be acknowledged.")
-    known = ", ".join(code(name_of(one), 200) for one in open_ones[:MAX_NAMED])
+    known = ", ".join(code(one.target.address, 200) for one in open_ones[:MAX_NAMED])
     more = f" and {len(open_ones) - MAX_NAMED} more" if len(open_ones) > MAX_NAMED else ""
     which = "several targets have that name" if named else "no target has that name"
     return refused(f"{which}. There are: {known}{more}.")

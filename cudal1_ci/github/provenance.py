@@ -6,7 +6,7 @@ environment: it may write any number. So its report is unverified, whatever it s
 no suggestion comes of it. A maintainer who has read the commit has it measured here, by the base's
 workflow (`/cudal1 run SHA`); that run's report is this repository's own.
 
-Beside that a person is told what the fork's job had of its own: the tree `.github`, with the
+The label also names what the fork's job had of its own: the tree `.github`, with the
 workflow, the commit of each action and local actions, and the settings of each project, compared by
 git's ids with those of the base. Agreements and the gate are read from the base in any case.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import shlex
 import threading
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from cudal1_ci.discover.file_reader import Reader
 from cudal1_ci.discover.files import DiscoveryConfig
 from cudal1_ci.discover.readers import Readers
 from cudal1_ci.discover.scripts import Script, scripts_of
-from cudal1_ci.optimize.own_programs import SPENT, OwnPrograms, Start
+from cudal1_ci.optimize.own_programs import SPENT, Compared, OwnPrograms, Start
 from cudal1_ci.records import (
     Acceptance,
     AcceptanceLine,
@@ -38,11 +39,13 @@ from cudal1_ci.records import (
 from cudal1_ci.records.archive import Archive
 
 NOTE = "acceptance"
+"""The kind of note under which what was found is kept."""
 ORDER = {"broken": 0, "stated": 1, "not_run": 2}
 MAX_LINES = 60
 """Of a report; a tree may have hundreds of examples that need a download."""
-"""The kind of note under which what was found is kept."""
-RULES = 1
+ELSEWHERE = "tests and examples run with `--executor local` only"
+NO_SCRIPT = "`{command}`: of a trace command, a Python file of the checkout is run"
+RULES = 2
 """Raised when the search finds more: what was kept by an earlier version is not used."""
 
 
@@ -64,10 +67,12 @@ class Acceptor:
         # Readers, tests and pages may lie above the folder that is scanned.
         self.root = (top or root).resolve()
         self.prefix = root.resolve().relative_to(self.root)
-        self.trace = script_of_command(trace, root.resolve()) if trace else None
+        self.command = trace or ""
+        is_at_top = self.root == root.resolve()
+        self.trace = script_of_command(self.command, self.root) if is_at_top else None
         self.start, self.limit_s = start, limit_s
         # Where a hook or a test is, is not for `include` to say. Globs are those of the folder.
-        exclude = config.exclude if self.root == root.resolve() else ()
+        exclude = config.exclude if is_at_top else ()
         self.config = msgspec.structs.replace(config, tests=True, include=(), exclude=exclude)
         self.lock = threading.Lock()
 
@@ -82,14 +87,14 @@ class Acceptor:
         if self.start is None or self.limit_s <= 0:
             return None
         scripts = scripts_of(self.root, self.config)
-        if self.trace is not None and self.prefix == Path():
+        if self.trace is not None:
             scripts = (self.trace, *(one for one in scripts if one.path != self.trace.path))
         return OwnPrograms(self.readers, scripts, self.start)
 
     def close(self) -> None:
         """End the processes that ran programs."""
         if "programs" in self.__dict__ and self.programs is not None:
-            self.programs.__exit__(None, None, None)
+            self.programs.close()
 
     @cached_property
     def state(self) -> str:
@@ -124,7 +129,9 @@ class Acceptor:
             return evaluation
         with self.lock:
             limit_s = self.limit_s if self.start else 0.0
-            key = content_hash([self.state, msgspec.to_builtins(program.overlay), limit_s])
+            overlay = msgspec.to_builtins(program.overlay)
+            never = [one.detail for one in self.never_run()]
+            key = content_hash([self.state, overlay, limit_s, never])
             found = self.archive.noted(NOTE, key, Acceptance)
             if found is None:
                 deadline_s = began_s + min(limit_s, max(left_s, 0.0) / 4)
@@ -140,17 +147,29 @@ class Acceptor:
     ) -> Acceptance:
         """Return what the search says of a patch and, where that refuses nothing, the programs."""
         searched = Acceptance(num_files=self.readers.num_files, lines=self.lines_of(evaluation))
-        if searched.broken or self.programs is None:
+        if searched.broken:
             return searched
-        overlay = [self.placed(one) for one in program.overlay]
-        ran = self.programs.compared(overlay, qualname, deadline_s)
-        lines = sorted((*ran.lines, *searched.lines), key=lambda one: ORDER[one.result])
+        ran = Compared()
+        if self.programs is not None:
+            overlay = [self.placed(one) for one in program.overlay]
+            ran = self.programs.compared(overlay, qualname, deadline_s)
+        lines = (*ran.lines, *searched.lines, *self.never_run())
         return msgspec.structs.replace(
             searched,
             num_tests=ran.num_tests,
             num_blocks=ran.num_blocks,
-            lines=tuple(lines[:MAX_LINES]),
+            lines=tuple(sorted(lines, key=lambda one: ORDER[one.result])[:MAX_LINES]),
         )
+
+    def never_run(self) -> Iterator[AcceptanceLine]:
+        """Yield lines for what is not run of any patch."""
+        if self.limit_s <= 0:
+            return
+        if self.start is None:
+            yield AcceptanceLine(kind="test", result="not_run", detail=ELSEWHERE)
+        elif self.command and self.trace is None and not runs_pytest(self.command):
+            detail = NO_SCRIPT.format(command=self.command)
+            yield AcceptanceLine(kind="block", result="not_run", detail=detail)
 
     def lines_of(self, evaluation: Evaluation) -> tuple[AcceptanceLine, ...]:
         """Return what the search finds about the files that a candidate changes."""
@@ -178,8 +197,10 @@ def script_of_command(command: str, root: Path) -> Script | None:
     """Return the configured trace command as a script, where it runs a Python file of the tree. One
     that runs pytest runs tests, which are found as such."""
     words = shlex.split(command)
+    if runs_pytest(command):
+        return None
     place = next((n for n, word in enumerate(words) if word.endswith(".py")), None)
-    if place is None or not (root / words[place]).is_file() or "pytest" in words[:place]:
+    if place is None or not (root / words[place]).is_file():
         return None
     path = (root / words[place]).resolve()
     if not path.is_relative_to(root):
@@ -189,6 +210,11 @@ def script_of_command(command: str, root: Path) -> Script | None:
         path=path.relative_to(root).as_posix(),
         arguments=tuple(words[place + 1 :]),
     )
+
+
+def runs_pytest(command: str) -> bool:
+    """Return whether a command runs tests: `pytest -q`, `python -m pytest`."""
+    return any(Path(word).name in ("pytest", "py.test") for word in shlex.split(command))
 
 
 def line_of(reader: Reader) -> AcceptanceLine:

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.optimize.roots import name_of
 from cudal1_ci.records import (
     Candidate,
     Entry,
@@ -61,7 +60,7 @@ def combination(root: Path, entries: Sequence[Entry]) -> Tree:
         try:
             text = patch(entry.evaluations[entry.best].candidate.program, root)
         except ReportError as error:
-            left_out.append(LeftOut(what=name_of(entry.target), reason=str(error)))
+            left_out.append(LeftOut(what=entry.target.address, reason=str(error)))
             continue
         if text:
             patched.append((entry, text))
@@ -69,7 +68,7 @@ def combination(root: Path, entries: Sequence[Entry]) -> Tree:
     combined = combine([text for _, text in patched])
     for number, other in combined.conflicts.items():
         reason = CONFLICT.format(other=patched[other][0].target.qualname)
-        left_out.append(LeftOut(what=name_of(patched[number][0].target), reason=reason))
+        left_out.append(LeftOut(what=patched[number][0].target.address, reason=reason))
     return Tree(
         patch=combined.patch,
         overlay=overlay_of(combined, read),

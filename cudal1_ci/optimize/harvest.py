@@ -313,7 +313,7 @@ def in_order(
     targets_in: dict[str, set[str]] = {}
     for target in discovery.targets:
         if not target.is_kernel:
-            targets_in.setdefault(target.path, set()).add(f"{target.path}:{target.qualname}")
+            targets_in.setdefault(target.path, set()).add(target.address)
     # What is new of a script only becomes less, so only the first one is counted again.
     files = [files_of(script, discovery, targets_in) for script in scripts]
 
@@ -372,7 +372,7 @@ def configurations(targets: Sequence[Target], called: set[str]) -> Iterator[Scri
             by_path.setdefault(target.path, []).append(target)
     files = sorted(by_path.items(), key=lambda item: -sum(map(num_lines, item[1])))
     for path, found in files:
-        new = [one for one in found if f"{one.path}:{one.qualname}" not in called]
+        new = [one for one in found if one.address not in called]
         new.sort(key=lambda target: -num_lines(target))
         for first in range(0, len(new), CLASSES_AT_ONCE):
             cells = tuple(
@@ -388,7 +388,7 @@ def num_lines(target: Target) -> int:
 
 def scripts_calling(scripts: Iterable[Script], found: Harvest, target: Target) -> list[Script]:
     """Return the scripts that called a target when they were harvested."""
-    name = f"{target.path}:{target.qualname}"
+    name = target.address
     places = {place for place, names in found.targets.items() if name in names}
     return [script for script in scripts if script.place in places]
 

@@ -22,7 +22,7 @@ from cudal1_ci.discover.plan import Plan
 from cudal1_ci.optimize.combination import Tree, combination, reader
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.own_compile import own_compilation
-from cudal1_ci.optimize.roots import Root, name_of, parts_of, roots_of
+from cudal1_ci.optimize.roots import Root, parts_of, roots_of
 from cudal1_ci.optimize.size_check import checked
 from cudal1_ci.optimize.training_step import step_problem
 from cudal1_ci.optimize.trials import Trials
@@ -134,7 +134,7 @@ class Study:
         if tree.patch:
             together = Together(
                 patch=tree.patch,
-                included=tuple(name_of(entry.target) for entry in tree.entries),
+                included=tuple(entry.target.address for entry in tree.entries),
                 left_out=tree.left_out,
                 not_reached=tuple(self.trials.not_reached),
             )
@@ -177,13 +177,13 @@ class Study:
         workload = main_workload(problem.workloads)
         self.mains[root.name] = workload.name
         archive, device = trials.context.archive, trials.context.session.device()
-        names = {name_of(one): one for one in root.parts}
+        names = {one.address: one for one in root.parts}
         key = " ".join([problem.id, device.key, *sorted(names)])
         known = archive.noted("parts", key, Parts)
         if known is None:
             recording = trials.recording(problem, workload)
             parts = parts_of(recording, root.name, root.parts)
-            known = Parts(parts={name_of(target): part for target, part in parts.items()})
+            known = Parts(parts={target.address: part for target, part in parts.items()})
             archive.note("parts", key, known)
         return {names[name]: part for name, part in known.parts.items()}
 
@@ -199,7 +199,7 @@ class Study:
             trial, why = failed
             culprit = self.culprit(tree, trial) or tree.entries[-1]
             reason = FAILS.format(root=trial.root.name, why=why)
-            left_out.append(LeftOut(what=name_of(culprit.target), reason=reason))
+            left_out.append(LeftOut(what=culprit.target.address, reason=reason))
             kept = [entry for entry in kept if entry is not culprit]
         return replace(tree, left_out=(*tree.left_out, *left_out))
 

@@ -83,7 +83,7 @@ class Optimizer:
 def name_of(problem: Problem) -> str:
     """Return the name of a problem's target, for people."""
     target = problem.target
-    return f"{target.path}:{target.qualname}" if target else "a text"
+    return target.address if target else "a text"
 
 
 def remember(problem: Problem, archive: Archive) -> None:

@@ -1,7 +1,7 @@
 """Run what a repository runs its own code with, on its tree and on a patched copy of it.
 
-    with OwnPrograms(readers, start) as programs:
-        found = programs.compared(overlay, deadline_s=time.monotonic() + 120)
+    with contextlib.closing(OwnPrograms(readers, scripts, start)) as programs:
+        found = programs.compared(overlay, "Net", deadline_s=time.monotonic() + 120)
         found.num_tests, found.num_blocks, found.lines
 
 A test or a block is compared where it runs on the tree as it is. What differs on the patched copy
@@ -22,15 +22,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
 
 from cudal1_ci.discover.files import MACHINE_FOLDERS
 from cudal1_ci.discover.import_graph import ImportedFile, import_statements
 from cudal1_ci.discover.readers import Readers
 from cudal1_ci.discover.scripts import Script
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.processes.harvest import Limits
+from cudal1_ci.processes.harvest import Harvester, Limits
 from cudal1_ci.records import AcceptanceLine, OverlayFile
 from cudal1_ci.sandboxed.wire.harvest import CellRan, Output, ScriptRan
 
@@ -47,22 +45,7 @@ NUMBER = re.compile(r"([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 SPENT = "its time was spent"
 
 
-class Runner(Protocol):
-    """What runs scripts of one checkout."""
-
-    def run(
-        self,
-        script: Script,
-        *,
-        module: str = "",
-        limits: Limits | None = None,
-        compares: bool = False,
-    ) -> ScriptRan:
-        """Run a script, and return what became of it."""
-        ...
-
-
-Start = Callable[[Path, tuple[str, ...]], AbstractContextManager[Runner]]
+Start = Callable[[Path, tuple[str, ...]], AbstractContextManager[Harvester]]
 """Starts what runs scripts of a checkout, with the folders that its modules are imported from."""
 
 
@@ -98,19 +81,12 @@ class OwnPrograms:
         places = readers.modules.places.values()
         self.import_roots = tuple(sorted({one.import_root for one in places})) or (".",)
         self.stack = contextlib.ExitStack()
-        self.runner: Runner | None = None
+        self.runner: Harvester | None = None
         self.known: dict[str, ScriptRan] = {}
         """What became of scripts on the tree itself, by their places."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the process that ran scripts of the tree."""
         self.stack.close()
 
     def compared(
@@ -135,7 +111,9 @@ class OwnPrograms:
             found.lines.append(AcceptanceLine(kind="block", result="not_run", detail=str(error)))
         return found
 
-    def compare(self, script: Script, patched: Runner, deadline_s: float, found: Compared) -> None:
+    def compare(
+        self, script: Script, patched: Harvester, deadline_s: float, found: Compared
+    ) -> None:
         """Run one script on both trees."""
         before = self.known.get(script.place)
         if before is None:
@@ -173,7 +151,7 @@ class OwnPrograms:
             self.runner = self.stack.enter_context(self.start(self.root, self.import_roots))
         return self.run_on(self.runner, script, deadline_s)
 
-    def run_on(self, runner: Runner, script: Script, deadline_s: float) -> ScriptRan:
+    def run_on(self, runner: Harvester, script: Script, deadline_s: float) -> ScriptRan:
         """Run a script in the time that is left."""
         left_s = max(1.0, deadline_s - time.monotonic())
         limits = Limits()
@@ -302,7 +280,7 @@ def line_of(one: Difference) -> AcceptanceLine:
 
 
 def not_run(script: Script, reason: str) -> AcceptanceLine:
-    """Return a line for a script that says nothing of the patch."""
+    """Return a line for a script that does not show what the patch does."""
     kind = "test" if script.kind == "test" else "block"
     line = script.cells[0].line if script.cells else None
     return AcceptanceLine(kind=kind, result="not_run", detail=reason, path=script.path, line=line)

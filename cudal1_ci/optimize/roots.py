@@ -26,17 +26,12 @@ class Root:
 
     @property
     def name(self) -> str:
-        return name_of(self.planned.target)
+        return self.planned.target.address
 
     @property
     def contains_others(self) -> bool:
         """Return whether it is the root of more than itself."""
         return any(one != self.planned.target for one in self.parts)
-
-
-def name_of(target: Target) -> str:
-    """Return `path:qualname`."""
-    return f"{target.path}:{target.qualname}"
 
 
 def key_of(target: Target) -> Key:
@@ -89,9 +84,7 @@ def scopes_of(key: Key) -> list[Key]:
 def parts_of(recording: Recording, root: str, targets: Sequence[Target]) -> dict[Target, InRoot]:
     """Return the parts that targets take of a recorded call of a root; none of those that it does
     not call. Time between operations is divided as that of operations is."""
-    every_us = [
-        time_of(one.host_us, one.device_us, one.backward_us) for one in recording.operations
-    ]
+    every_us = [one.forward_us + (one.backward_us or 0.0) for one in recording.operations]
     total_us = sum(every_us)
     found: dict[Target, InRoot] = {}
     for target in targets:
@@ -105,10 +98,6 @@ def parts_of(recording: Recording, root: str, targets: Sequence[Target]) -> dict
             share = min(1.0, its_us / total_us)
             found[target] = InRoot(root=root, share=share, time_us=share * recording.total_us)
     return found
-
-
-def time_of(host_us: float, device_us: float | None, backward_us: float | None) -> float:
-    return (host_us if device_us is None else device_us) + (backward_us or 0.0)
 
 
 def frames_in(recording: Recording, target: Target) -> set[int]:

@@ -97,22 +97,18 @@ class Trials:
         known = context.remembered(problem, candidate)
         if known is not None and known.verdict.status != "inconclusive":
             return known
-        self.refuse_late()
-        why = reference_failure(problem, context)
-        if why is not None:
-            raise NotReached(f"the reference cannot be verified: {why.splitlines()[0]}")
-        self.refuse_late(0.5)
-        started_s = time.monotonic()
+        self.refuse_wrong(problem, "the reference cannot be verified: ")
         session, left_s = context.session, self.left_s()
         if left_s < 2 * self.likely_s():
-            found = session.screen(problem, candidate, max(left_s, LEAST_S))
-        else:
+            return self.kept(lambda: session.screen(problem, candidate, max(left_s, LEAST_S)))
+
+        def confirmed() -> Evaluation:
             found = session.evaluate(problem, candidate)
             if found.verdict.status == "inconclusive" and self.left_s() > 2 * self.likely_s():
                 found = session.evaluate(problem, candidate)  # the machine was busy
-        context.archive.record(found, context.policy)
-        self.took_s.append(time.monotonic() - started_s)
-        return found
+            return found
+
+        return self.kept(confirmed)
 
     def screened(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Return what a candidate is worth by one repetition; measured again where it seems slower.
@@ -121,26 +117,31 @@ class Trials:
         known = context.remembered(problem, candidate)
         if known is not None:
             return known
-        self.refuse_late()
-        why = reference_failure(problem, context)
-        if why is not None:
-            raise NotReached(REFUSED + why.splitlines()[0].removeprefix(INVALID))
-        self.refuse_late(0.5)
-        started_s, left_s = time.monotonic(), self.left_s()
+        self.refuse_wrong(problem, REFUSED)
+        left_s = self.left_s()
         most = {} if math.isinf(left_s) else {"most_s": max(left_s, LEAST_S)}
-        found = context.session.screen(problem, candidate, **most)
-        context.archive.record(found, context.policy)
-        self.took_s.append(time.monotonic() - started_s)
-        return found
+        return self.kept(lambda: context.session.screen(problem, candidate, **most))
 
     def confirmed(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Return what a screened candidate is worth by fresh processes. Raises NotReached."""
         self.refuse_late()
+        return self.kept(lambda: self.context.session.confirm(problem, candidate))
+
+    def kept(self, trial: Callable[[], Evaluation]) -> Evaluation:
+        """Return what a trial shows, once it is in the archive."""
         started_s = time.monotonic()
-        found = self.context.session.confirm(problem, candidate)
+        found = trial()
         self.context.archive.record(found, self.context.policy)
         self.took_s.append(time.monotonic() - started_s)
         return found
+
+    def refuse_wrong(self, problem: Problem, words: str) -> None:
+        """Refuse a problem whose reference fails, or one that would be late. Raises NotReached."""
+        self.refuse_late()
+        why = reference_failure(problem, self.context)
+        if why is not None:
+            raise NotReached(words + why.splitlines()[0].removeprefix(INVALID))
+        self.refuse_late(0.5)
 
     def recording(self, problem: Problem, workload: Workload) -> Recording:
         """Return the operations of a call of the reference. Raises NotReached."""
@@ -168,7 +169,7 @@ class Trials:
         return found
 
     def refuse_late(self, times: float = 1.0) -> None:
-        """Refuse what is likely to end after the budget. Raises: NotReached."""
+        """Refuse what is likely to end after the budget. Raises NotReached."""
         if self.context.ending.was_interrupted:
             raise NotReached(INTERRUPTED)
         if self.left_s() < times * self.likely_s():

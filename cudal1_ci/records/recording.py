@@ -96,6 +96,11 @@ class RecordedOperation(Record, frozen=True, kw_only=True):
     library_call: int | None = None
     launch: Launch | None = None
 
+    @property
+    def forward_us(self) -> float:
+        """Return the time of the call: on its device, where that was timed."""
+        return self.host_us if self.device_us is None else self.device_us
+
 
 class Scope(Record, frozen=True, kw_only=True):
     """Local variables of a frame."""

@@ -26,6 +26,11 @@ class Target(Published, frozen=True, kw_only=True):
     a kernel also `launched by src/ops.py:rotate`."""
 
     @property
+    def address(self) -> str:
+        """Return `path:qualname`."""
+        return f"{self.path}:{self.qualname}"
+
+    @property
     def is_kernel(self) -> bool:
         """Return whether the target runs on a GPU, and only where something launches it."""
         return self.kind in ("triton_kernel", "cuda_kernel")

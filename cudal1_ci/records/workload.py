@@ -158,3 +158,8 @@ class Workload(Published, frozen=True, kw_only=True):
     calls_per_step: NotNegative | None = None
     """Mean number of calls like this one in a step of `steps`; None where none was traced."""
     steps: TracedSteps | None = None
+
+    @property
+    def is_guess(self) -> bool:
+        """Return whether no code is known to make this call."""
+        return self.provenance in GUESSES

@@ -36,7 +36,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """What is told first of a root."""
+    """The first line about a root."""
 
     impact: Impact
     title: str
@@ -66,7 +66,7 @@ def headlines(document: Report) -> list[Headline]:
         part.root
         for entry in document.entries
         for part in entry.in_roots
-        if part.root != f"{entry.target.path}:{entry.target.qualname}"
+        if part.root != entry.target.address
     }
     known = [one for one in impact if one.root in containing] or impact
     found: dict[tuple[str, str, str], Headline] = {}
@@ -207,7 +207,7 @@ def parts_text(entry: Entry) -> str:
     parts = [
         f"{100 * one.share:.0f} % of a call of {one.root.rpartition(':')[2]}"
         for one in entry.in_roots
-        if one.root != f"{entry.target.path}:{entry.target.qualname}"
+        if one.root != entry.target.address
     ]
     return f"takes {', '.join(parts)}" if parts else ""
 

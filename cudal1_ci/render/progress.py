@@ -405,7 +405,7 @@ def _speedups(evaluation: Evaluation) -> str:
 
 def target_name(target: Target) -> str:
     """Return a target's name for a log, on one line whatever its file is called."""
-    return one_line(f"{target.path}:{target.qualname}")
+    return one_line(target.address)
 
 
 def cropped(text: str, style: str) -> Text:

@@ -123,8 +123,8 @@ def print_report(
     was not tried or nearly proposed."""
     found = digest(document)
     nothing = nothing_text(document)
-    for told in headlines(document):
-        print_line(console, told.text, f"bold {STYLES[told.direction]}".strip())
+    for first in headlines(document):
+        print_line(console, first.text, f"bold {STYLES[first.direction]}".strip())
     if nothing:
         print_line(console, nothing, "bold")
     elif not found.is_search:

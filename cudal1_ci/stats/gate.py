@@ -129,7 +129,7 @@ class Policy(Record, frozen=True, kw_only=True):
 
     def requires(self, entry: Entry) -> bool:
         """Return whether a target has to be measured where a change touches it."""
-        name = f"{entry.target.path}:{entry.target.qualname}"
+        name = entry.target.address
         return any(fnmatchcase(name, glob) for glob in self.gate.required)
 
 

@@ -81,7 +81,7 @@ def _runs(document: Report, commit: str, date: datetime | None) -> Iterator[Run]
 
 
 def _rows(entry: Entry, commit: str) -> Iterator[Row]:
-    target = f"{entry.target.path}:{entry.target.qualname}"
+    target = entry.target.address
     compared = set()
     if entry.comparison is not None:
         for row in _comparison_rows(entry.comparison, commit, target):

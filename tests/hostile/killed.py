@@ -77,7 +77,7 @@ TEXT = render(REPORT, "json")
 
 
 def report(folder: Path, number: int) -> Iterator[str]:
-    """A report that was cut is no report: it says nothing better than the whole one."""
+    """A report that was cut is no report: no part of it replaces the whole one."""
     path = folder / f"report-{number}.json"
 
     def work(acknowledge: Callable[[], None]) -> None:

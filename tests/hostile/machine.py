@@ -1,7 +1,8 @@
 """A machine of a job, as an attacker finds it: a token, a state folder, another process with a key.
 
 `attacked` runs a script as the project's own command. `damage` says what it achieved: what was
-written outside of the command's own folders, what was read, what was reached, who was ended.
+written outside of the command's own folders, what was read, what was reached, and which process was
+ended.
 """
 
 from __future__ import annotations

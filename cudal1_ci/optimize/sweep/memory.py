@@ -71,7 +71,7 @@ class Look(Record, frozen=True, kw_only=True):
 
 def name_of(target: Target) -> str:
     """Return a name that stays the same while the target keeps its name and file."""
-    return f"{target.kind} {target.path}:{target.qualname}"
+    return f"{target.kind} {target.address}"
 
 
 def code_of(problem: Problem) -> str:

@@ -92,8 +92,7 @@ class Operation:
 
 def time_us(operation: Operation) -> float:
     """Return the time of an operation: on its device, where that was timed."""
-    device_us = operation.recorded.device_us
-    return operation.recorded.host_us if device_us is None else device_us
+    return operation.recorded.forward_us
 
 
 def literal(argument: Argument | None) -> object:

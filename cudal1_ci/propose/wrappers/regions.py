@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.graph import Operation, time_us
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.traffic import bytes_of
 from cudal1_ci.propose.rewrites.terms import names_in
@@ -267,12 +267,6 @@ class Finder:
                     pending += [child for hole in reading.holes for child in hole.children]
                     continue
             pending += node.children
-
-
-def time_us(operation: Operation) -> float:
-    """Return the time of an operation: on its device, where that was timed."""
-    device_us = operation.recorded.device_us
-    return operation.recorded.host_us if device_us is None else device_us
 
 
 def is_moved(node: cst.BaseExpression) -> bool:

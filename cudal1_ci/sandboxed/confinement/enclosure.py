@@ -172,7 +172,7 @@ def rules_outside(place: root.Root) -> Iterator[tuple[str, int]]:
     yield "/proc/self", landlock.READ_FILE | landlock.READ_DIR | landlock.WRITE_FILE
     for name in landlock.DEVICES:
         yield f"/dev/{name}", landlock.DEVICE
-    for device in Path("/dev").glob("nvidia*") if place.gpu else ():
+    for device in Path("/dev").glob("nvidia*"):
         yield str(device), landlock.DEVICE
     for path in place.readable:
         yield path, landlock.READ

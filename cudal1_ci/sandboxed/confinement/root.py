@@ -42,7 +42,6 @@ class Root:
     """Folders that seem writable."""
     hidden: tuple[str, ...] = ()
     """Files and folders inside of the others that seem empty."""
-    gpu: bool = True
 
 
 def enter(place: Root, max_processes: int) -> bool:
@@ -55,7 +54,7 @@ def enter(place: Root, max_processes: int) -> bool:
     bind(place.scratch / "tmp", top / "var/tmp")
     bind(place.scratch, top / place.scratch.relative_to("/"), flags=MS_BIND)
     (top / "run").mkdir()
-    make_devices(top / "dev", place.gpu)
+    make_devices(top / "dev")
     kinds = {
         **dict.fromkeys(both(place.readable), "readable"),
         **dict.fromkeys(both(place.copied), "copied"),
@@ -150,13 +149,12 @@ def hide(path: Path) -> None:
         kernel.mount("/dev/null", str(path), "", MS_BIND)
 
 
-def make_devices(folder: Path, gpu: bool) -> None:
+def make_devices(folder: Path) -> None:
     """Show harmless devices and those of GPUs. Raises OSError."""
     folder.mkdir()
     devices = [Path("/dev", name) for name in landlock.DEVICES if name != "fd"]
     for device in [*devices, *Path("/dev").glob("nvidia*")]:
-        is_of_gpu = str(device).startswith(landlock.DEVICES_OF_GPUS)
-        if device.exists() and not device.is_symlink() and (gpu or not is_of_gpu):
+        if device.exists() and not device.is_symlink():
             bind(device, folder / device.name)
     for name, target in LINKS_OF_DEV.items():
         (folder / name).symlink_to(target)

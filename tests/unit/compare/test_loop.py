@@ -202,8 +202,9 @@ def test_what_cannot_be_timed_has_its_reason(run, answer, verdict, reason):
     assert found["same"].verdict == "same"
 
 
-def test_a_guess_of_how_it_is_called_convicts_nobody(run):
-    guess = msgspec.structs.replace(a_workload(), provenance="synthetic")
+@pytest.mark.parametrize("provenance", ["synthetic", "config"])
+def test_a_guess_of_how_it_is_called_convicts_nobody(run, provenance):
+    guess = msgspec.structs.replace(a_workload(), provenance=provenance)
     judge = Judge(slow=[1.5], same=[1.0])
     found, _ = run(judge, a_pair("slow", guess), a_pair("same", guess))
     assert found["slow"].verdict == "inconclusive"

@@ -175,6 +175,28 @@ def test_what_a_page_with_figures_links_to_is_there(page):
         assert Path(place).exists() or os.path.relpath(place, ROOT) in held, link
 
 
+def test_the_page_on_acceptance_states_what_its_raw_result_holds():
+    """Edits that were accepted, their suites, and the README blocks that give the same."""
+    raw = json.loads((ROOT / "assets" / "results" / "acceptance.json").read_text("utf-8"))
+    page = " ".join((ROOT / "docs" / "optimizer.md").read_text("utf-8").split())
+    winners = [one for result in raw["results"] for one in result["winners"]]
+    checked = [one["checked"] for one in winners]
+    places = {result["repository"]: result for result in raw["results"] if result["winners"]}
+    assert len(winners) == 3
+    assert len(places) == 2
+    assert "Three edits of the source by rules, in two repositories" in page
+    for name, result in places.items():
+        assert f"{name} {result['commit'][:7]}" in page
+    assert all(one["said"].startswith("Accepted") for one in winners)
+    assert not any(one["tests_newly_failing"] or one["blocks"]["differ"] for one in checked)
+    num_same = sum(one["blocks"]["num_same"] for one in checked)
+    assert f"all {num_same} README blocks that were reached give the same" in page
+    (unreached,) = {one["blocks"]["num_not_reached"] for one in checked} - {0}
+    assert f"{unreached} blocks of one patch were not reached" in page
+    (hook,) = places["vit-pytorch"]["recorded_case"]
+    assert hook.startswith("vit_pytorch/recorder.py:28 hooks `attend`")
+
+
 def test_the_readme_shows_what_the_demo_printed():
     readme = (ROOT / "README.md").read_text("utf-8")
     printed = (ROOT / "experiments" / "results" / "demo.txt").read_text("utf-8").splitlines()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from math import comb
 from pathlib import Path
 
 import pytest
@@ -171,14 +169,10 @@ def family_of(source: str) -> str:
 
 def test_attacks_on_the_judge_find_their_family_twice_as_often_as_by_chance():
     """They were written apart from the cases: a measure of what words can tell, and no promise."""
-    families = Counter(case.family.lower() for case in known_cases())
+    families = {case.family.lower() for case in known_cases()}
     attacks = [path.read_text("utf-8") for path in sorted(ATTACKS.glob("*.py"))]
     attacks = [source for source in attacks if family_of(source) in families]
     num_first = num_found = 0
-    chances = [
-        1 - comb(families.total() - families[one], 3) / comb(families.total(), 3)
-        for one in map(family_of, attacks)
-    ]
     for source in attacks:
         reference = ATTACKS / "references" / f"{constants(source).get('REFERENCE', DEFAULT)}.py"
         found = ranked(source, known_cases(), reference.read_text("utf-8"))[:3]
@@ -186,7 +180,7 @@ def test_attacks_on_the_judge_find_their_family_twice_as_often_as_by_chance():
         num_found += family_of(source) in names
         num_first += names[:1] == [family_of(source)]
     assert len(attacks) >= 170
-    assert num_found > 2 * sum(chances)
+    assert num_found / len(attacks) > 0.5
     assert num_first / len(attacks) > 0.35
 
 

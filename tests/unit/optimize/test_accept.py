@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.discover import DiscoveryConfig
+from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.accept import Acceptor, script_of_command
 from cudal1_ci.records import (
     Acceptance,
@@ -112,6 +113,39 @@ def test_what_was_found_is_kept_for_the_same_tree(tmp_path: Path, archive: Archi
     assert accepted(tmp_path, archive, after) == first, "with the seconds that it took"
     write(tmp_path, recorder=HOOK)
     assert accepted(tmp_path, archive, after).broken, "another file has come"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("make trace", ["`make trace`: of a trace command, a Python file of the checkout is run"]),
+        ("python -m pytest -q", []),
+        ("python pkg/model.py", []),
+        (None, []),
+    ],
+)
+def test_a_trace_command_that_is_not_run_is_named(tmp_path, archive, command, said):
+    write(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+
+    def start(root, import_roots):
+        raise WorkerError("none here")
+
+    acceptor = Acceptor(
+        tmp_path, DiscoveryConfig(), archive, start=start, limit_s=60.0, trace=command
+    )
+    found = acceptor.accepted(patched(tmp_path, MODEL.replace(OLD, FUSED)), 600.0).acceptance
+    missing = [one.detail for one in found.lines if one.result == "not_run"]
+    assert [one for one in missing if one != "none here"] == said
+
+
+def test_programs_that_run_nowhere_are_named(tmp_path: Path, archive: Archive) -> None:
+    write(tmp_path)
+    acceptor = Acceptor(tmp_path, DiscoveryConfig(), archive, limit_s=60.0)
+    found = acceptor.accepted(patched(tmp_path, MODEL.replace(OLD, FUSED)), 600.0).acceptance
+    assert found is not None
+    missing = [one.detail for one in found.lines if one.result == "not_run"]
+    assert missing == ["tests and examples run with `--executor local` only"]
 
 
 def test_a_text_has_no_repository(tmp_path: Path, archive: Archive) -> None:

@@ -114,7 +114,7 @@ def compared(root: Path, text: str, limit_s: float = 120.0) -> Compared:
     def start(root: Path, import_roots: tuple[str, ...]) -> Harvester:
         return Harvester(root, import_roots=import_roots)
 
-    with programs(root, start) as own:
+    with contextlib.closing(programs(root, start)) as own:
         return own.compared(overlay(text), "Block", time.monotonic() + limit_s)
 
 

@@ -79,7 +79,7 @@ def test_the_commands_are_named_only_where_something_answers_them(golden_report)
     ids = re.findall(r"`/cudal1 apply ([0-9a-f]{16})`", named)
     assert len(ids) == len(set(ids)) == plain.count("**To apply:**") > 0
     assert "/cudal1" not in plain
-    assert added[-1].startswith("<sub>Commands, in a comment of whoever may write here: ")
+    assert added[-1].startswith("<sub>Commands, in a comment by anyone who may write here: ")
     assert len(added) == len(ids) + 1
 
 
