@@ -57,152 +57,12 @@ function save(text, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// As render/combine.py: what each patch does to the old lines of each file.
-function filesOf(patch) {
-  const files = [];
-  let file, old, change;
-  for (const line of patch.split("\n")) {
-    if (line.startsWith("--- ")) {
-      files.push((file = { before: line, changes: [], known: new Map() }));
-      change = old = null;
-    } else if (line.startsWith("+++ ") && old === null) {
-      file.after = line;
-    } else if (line.startsWith("@@ ")) {
-      const [start, length] = line.slice(4).split(" ")[0].split(",").map(Number);
-      old = length === 0 ? start + 1 : start;
-      change = null;
-    } else if (file && old !== null && line !== "") {
-      const mark = line[0];
-      if (mark === "\\") {
-        const last = change && change.added.length ? change.added : null;
-        if (last) last[last.length - 1] += "\n" + line;
-        else file.known.set(old - 1, file.known.get(old - 1) + "\n" + line);
-        continue;
-      }
-      if (mark === " ") change = null;
-      else if (!change) file.changes.push((change = { start: old, end: old, added: [] }));
-      if (mark === "+") change.added.push(line.slice(1));
-      else file.known.set(old++, line.slice(1));
-      if (mark === "-") change.end = old;
-    }
-  }
-  return files;
-}
-
-function sameChange(a, b) {
-  return a.start === b.start && a.end === b.end && a.added.join("\n") === b.added.join("\n");
-}
-
-function overlap(a, b) {
-  if (sameChange(a, b)) return false;
-  const [inner, outer] = a.start === a.end ? [a, b] : [b, a];
-  if (inner.start === inner.end) return outer.start < inner.start && inner.start < outer.end;
-  return a.start < b.end && b.start < a.end;
-}
-
-function clash(ours, theirs) {
-  const isNew = (file) => file.before === "--- /dev/null";
-  return ours.some((a) =>
-    theirs.some((b) => {
-      if (a.after !== b.after) return false;
-      const differ = JSON.stringify(a.changes) !== JSON.stringify(b.changes);
-      if ((isNew(a) || isNew(b)) && differ) return true;
-      return a.changes.some((one) => b.changes.some((other) => overlap(one, other)));
-    }),
-  );
-}
-
-function importedNames(lines) {
-  const names = [];
-  for (const line of lines) {
-    const found = /^(?:from\s+\S+\s+)?import\s+([^(]+)$/.exec(line.trim());
-    if (!found) return [];
-    for (const one of found[1].split(",")) names.push(one.trim().split(/\s+as\s+/).at(-1));
-  }
-  return names.map((name) => name.split(".")[0]);
-}
-
-// Whether a change only deletes imports, of which another patch adds a use.
-function deletesWhatIsUsed(change, file, others) {
-  if (change.added.length) return false;
-  const removed = [];
-  for (let line = change.start; line < change.end; line++) removed.push(file.known.get(line));
-  const names = importedNames(removed);
-  const added = others.filter((one) => one.after === file.after).flatMap((one) => one.changes);
-  const words = new Set(added.flatMap((one) => one.added.join("\n").split(/\W+/)));
-  return names.some((name) => words.has(name));
-}
-
-function written(file) {
-  const changes = file.changes.sort((a, b) => a.start - b.start || a.end - b.end);
-  const groups = [];
-  for (const one of changes) {
-    const last = groups.at(-1);
-    if (last && one.start - last.at(-1).end <= 6) last.push(one);
-    else groups.push([one]);
-  }
-  let shift = 0;
-  const span = (first, length) => `${length ? first : first - 1},${length}`;
-  const hunks = groups.map((group) => {
-    let first = group[0].start;
-    let end = group.at(-1).end;
-    const [top, bottom] = [first - 3, end + 3];
-    while (first > top && file.known.has(first - 1)) first--;
-    while (end < bottom && file.known.has(end)) end++;
-    const body = [];
-    let position = first;
-    let grown = 0;
-    const keep = (until) => {
-      for (; position < until; position++) body.push(" " + file.known.get(position));
-    };
-    for (const one of group) {
-      keep(one.start);
-      for (; position < one.end; position++) body.push("-" + file.known.get(position));
-      body.push(...one.added.map((line) => "+" + line));
-      grown += one.added.length - (one.end - one.start);
-    }
-    keep(end);
-    const old = end - first;
-    const head = `@@ -${span(first, old)} +${span(first + shift, old + grown)} @@`;
-    shift += grown;
-    return [head, ...body].join("\n");
-  });
-  return [file.before, file.after, ...hunks].join("\n") + "\n";
-}
-
-function combine(patches) {
-  const taken = [];
-  let numLeftOut = 0;
-  for (const files of patches.map(filesOf)) {
-    if (taken.some((other) => clash(other, files))) numLeftOut++;
-    else taken.push(files);
-  }
-  const merged = new Map();
-  for (const file of taken.flat()) {
-    const others = taken.filter((files) => !files.includes(file)).flat();
-    const into = merged.get(file.after) ?? { ...file, changes: [], known: new Map() };
-    merged.set(file.after, into);
-    for (const [line, text] of file.known) into.known.set(line, text);
-    for (const one of file.changes) {
-      const isKnown = into.changes.some((other) => sameChange(one, other));
-      if (!isKnown && !deletesWhatIsUsed(one, file, others)) into.changes.push(one);
-    }
-  }
-  const files = Array.from(merged.values()).filter((file) => file.changes.length);
-  return { patch: files.map(written).join(""), numLeftOut };
-}
-
-function selectedPatches() {
-  const boxes = Array.from(document.querySelectorAll("[data-selects]:checked"));
-  return boxes.map((box) => document.getElementById(box.dataset.selects).textContent);
-}
-
+// The command that writes the patch of the proposals that are selected.
 function tellSelected() {
-  const { numLeftOut } = combine(selectedPatches());
-  const number = selectedPatches().length;
-  document.getElementById("save-selected").disabled = number === 0;
-  const left = numLeftOut ? `; ${numLeftOut} left out, on lines of a better one` : "";
-  document.getElementById("selected-note").textContent = `${number} selected${left}`;
+  const boxes = Array.from(document.querySelectorAll("[data-selects]:checked"));
+  const numbers = boxes.map((box) => box.dataset.selects).join(",");
+  document.getElementById("selected").hidden = numbers === "";
+  document.getElementById("selected-numbers").textContent = numbers;
 }
 
 function switchTheme() {
@@ -241,12 +101,6 @@ for (const button of document.querySelectorAll("[data-saves]")) {
 }
 for (const box of document.querySelectorAll("[data-selects]")) {
   box.addEventListener("change", tellSelected);
-}
-const saveSelected = document.getElementById("save-selected");
-if (saveSelected) {
-  saveSelected.addEventListener("click", () =>
-    save(combine(selectedPatches()).patch, saveSelected.dataset.name),
-  );
 }
 for (const drawing of document.querySelectorAll("svg.history")) {
   drawing.addEventListener("pointermove", (event) => showNearest(drawing, event));
