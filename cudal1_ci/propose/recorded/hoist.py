@@ -131,7 +131,7 @@ class Hoist:
 
     def expression(self, node: cst.BaseExpression) -> None:
         """Move the largest parts of an expression that can leave the loop."""
-        if isinstance(node, cst.Lambda | cst.BaseComp | cst.IfExp | cst.BooleanOperation):
+        if isinstance(node, cst.Lambda | cst.BaseComp | cst.BooleanOperation):
             return
         lifted = None
         if self.lift.varies(node):
@@ -140,6 +140,8 @@ class Hoist:
         if lifted is not None and lifted.turns is not None and not lifted.is_kept:
             if lifted.is_computed and not isinstance(node, cst.Name):
                 self.new[node] = self.picked(node, lifted)
+            return
+        if isinstance(node, cst.IfExp):
             return
         for child in node.children:
             for one in expressions(child):

@@ -110,18 +110,23 @@ class Nest:
         return any(one in new for one in self.lift.file.above(node))
 
     def subscripts(self, node: cst.CSTNode) -> Iterator[cst.Subscript]:
-        """Yield the outermost subscripts of a node by numbers of the loops."""
+        """Yield the subscripts of a node by numbers of the loops."""
         indices = {one.bounds.index for one in self.levels}
-        if isinstance(node, cst.Subscript) and names_in(node) & indices:
+        if isinstance(node, cst.Subscript) and any(names_in(o) & indices for o in node.slice):
             yield node
             return
         for child in node.children:
             yield from self.subscripts(child)
 
     def row(self, node: cst.Subscript) -> str:
-        """Return the name of a row `x[i]` or `x[i, j]`, taken by the loops in their order."""
-        parts = [self.lift.code(one.slice) for one in node.slice]
+        """Return the name of a row `x[i]` or `x[i, j]`, taken by the loops in their order, with
+        what else is taken of it."""
         counted = [one.bounds.index for one in self.levels]
+        parts = [self.lift.code(one.slice) for one in node.slice]
+        rest = [one for one in parts if one not in counted]
+        if any(names_in(one) & {*counted} for one in node.slice[len(parts) - len(rest) :]):
+            raise Refused
+        parts = parts[: len(parts) - len(rest)]
         if not isinstance(node.value, cst.Name) or [o for o in counted if o in parts] != parts:
             raise Refused
         whole = node.value.value
@@ -138,7 +143,7 @@ class Nest:
                 self.names[taken] = self.lift.free_name(f"{whole}_{part}")
             code = self.names[taken]
             level.rows.setdefault(code, source)
-        return code
+        return f"{code}[{', '.join(rest)}]" if rest else code
 
 
 def find_nested(call: Call) -> Iterator[Change]:
