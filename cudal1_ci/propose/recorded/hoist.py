@@ -90,7 +90,7 @@ class Hoist:
             code = self.picked(one.value, lifted, target.value)
             whole = self.by_code[lifted.code]
             self.lift.known[target.value] = replace(lifted, code=whole, is_computed=True)
-            self.chosen |= {each.value for each in body if is_same(each, one)}
+            self.chosen |= {each.value for each in body if is_same(each, one)}  # type: ignore[attr-defined]
             lines.append(f"{target.value} = {code}")
         self.new[node] = "\n".join(lines)
 

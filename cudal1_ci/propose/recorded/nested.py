@@ -91,8 +91,8 @@ class Nest:
     def element(self, node: cst.BaseExpression) -> str:
         """Return an element's code with names of rows."""
         new: dict[cst.CSTNode, str] = {}
-        for one in self.subscripts(node):
-            new[one] = self.row(one)
+        for taken in self.subscripts(node):
+            new[taken] = self.row(taken)
         indices = {one.bounds.index for one in self.levels}
         for one in within(node):
             if isinstance(one, cst.NamedExpr | cst.Await | cst.Yield | cst.Lambda | cst.BaseComp):
@@ -132,7 +132,8 @@ class Nest:
         whole = node.value.value
         if whole in self.lift.changing or whole in roots(node.slice[0]):
             raise Refused
-        code, taken = whole, (whole,)
+        code = whole
+        taken: tuple[str, ...] = (whole,)
         for part in parts:
             level = self.levels[counted.index(part)]
             where = (whole, len(taken) - 1)
@@ -151,13 +152,13 @@ def find_nested(call: Call) -> Iterator[Change]:
     loops = [one for one in loops_in(call) if isinstance(one.node, cst.For)]
     by_node = {one.node: one for one in loops}
     for outer in loops:
-        chain, body = [outer], outer.node.body
+        chain, body = [outer], cst.ensure_type(outer.node, cst.For).body
         while isinstance(body, cst.IndentedBlock) and len(body.body) == 1:
             inner = by_node.get(body.body[0])  # type: ignore[call-overload]
             if inner is None:
                 break
             chain.append(inner)
-            body = inner.node.body
+            body = cst.ensure_type(inner.node, cst.For).body
         above = outer.file.parents.get(outer.file.parents[outer.node])
         is_first = not isinstance(above, cst.For) or len(above.body.body) > 1
         if len(chain) < 2 or not is_first:

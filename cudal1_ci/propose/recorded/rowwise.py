@@ -1,4 +1,4 @@
-"""Do the work of rows before they are copied: to edges, to pairs, to the tokens of a bag."""
+"""Leave out work on copies: of rows for edges and pairs, of embeddings, of products and orders."""
 
 from __future__ import annotations
 
@@ -130,6 +130,7 @@ def flat_copies(call: Call, value: int | None, view: Operation) -> Copied | None
     of n and n."""
     graph = call.graph
     inner = graph.made_by(value, "view", "reshape")
+    times: tuple[int | None, ...]
     if inner is not None:  # x.repeat(1, n).view(n * n, -1)
         maker, dim = graph.made_by(inner.value(0), "repeat"), 1
         times = (1, None)
@@ -295,24 +296,65 @@ def find_diagonals(call: Call) -> Iterator[Change]:
             continue
         if not in_one_block(call, [product, operation]):
             continue
-        lines = []
-        if not first.isidentifier():
-            names = {one.value for one in within(file.module) if isinstance(one, cst.Name)}
-            name = next(n for n in ("rows", "rows_", "rows__") if n not in names)
-            lines.append(f"{name} = {first}")
-            first = name
-        other = bracketed(second)
-        old = file.code(place.node).replace(lines[0].partition(" = ")[2], first) if lines else ""
-        old = old or file.code(place.node)
-        code = f"({first} * {other}).sum(dim=1) if {first}.shape == {other}.shape else {old}"
-        if not lines:
-            yield Change(place.file, {place.node: f"({code})"}, shown(operation, source))
-        elif isinstance(place.statement, cst.SimpleStatementLine):
-            new = place.statement.with_changes(leading_lines=[]).visit(
-                Swap({place.node: f"({code})"})
-            )
-            lines.append(file.module.code_for_node(cst.ensure_type(new, cst.SimpleStatementLine)))
-            yield Change(place.file, {place.statement: "\n".join(lines)}, shown(operation, source))
+        other, old = bracketed(second), file.code(place.node)
+        name = first if first.isidentifier() else free_name(file, "rows")
+        old = old if name == first else old.replace(first, name)
+        code = f"({name} * {other}).sum(dim=1) if {name}.shape == {other}.shape else {old}"
+        new = with_name(file, place, name, first, f"({code})")
+        if new:
+            yield Change(place.file, new, shown(operation, source))
+
+
+def free_name(file: File, wanted: str) -> str:
+    """Return a name that the file does not have."""
+    names = {one.value for one in within(file.module) if isinstance(one, cst.Name)}
+    while wanted in names:
+        wanted += "_"
+    return wanted
+
+
+def with_name(file: File, place: Place, name: str, value: str, code: str) -> dict[cst.CSTNode, str]:
+    """Return an expression's new code, which reads a name: of a local, or of a value that is
+    bound in a line before; {} where there is no such line."""
+    if name == value:
+        return {place.node: code}
+    if not isinstance(place.statement, cst.SimpleStatementLine):
+        return {}
+    bare = place.statement.with_changes(leading_lines=[])
+    new = cst.ensure_type(bare.visit(Swap({place.node: code})), cst.SimpleStatementLine)
+    return {place.statement: f"{name} = {value}\n{file.module.code_for_node(new)}"}
+
+
+# --- permutations ---------------------------------------------------------------------------------
+
+
+def find_inverses(call: Call) -> Iterator[Change]:
+    """Find `order.argsort(dim=1)` of an order that an argsort made."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        order = graph.made_by(operation.value(0), "argsort", "sort")
+        place = source.place(operation)
+        file = None if place is None else source.file(place.file)
+        if operation.name != "argsort" or order is None or place is None or file is None:
+            continue
+        rank, is_sort = graph.num_dims(order.value(0)), order.name == "sort"
+        dims = {
+            given % rank if isinstance(given := one.literal(1, "dim"), int) else rank - 1
+            for one in (operation, order)
+        }
+        is_positions = operation.value(0) == order.recorded.outputs[int(is_sort)]
+        is_plain = operation.literal(2, "descending") in (None, False)
+        code = source.expression(operation.value(0), operation)
+        if dims != {rank - 1} or not is_positions or not is_plain or code is None:
+            continue
+        name = code if code.isidentifier() else free_name(file, "order")
+        places = f"torch.arange({name}.size(-1), device={name}.device)"
+        places = places if rank == 1 else f"{places}.expand_as({name})"
+        new = with_name(
+            file, place, name, code, f"torch.empty_like({name}).scatter_(-1, {name}, {places})"
+        )
+        if new:
+            yield Change(place.file, new, shown(operation, source), frozenset(("torch",)))
 
 
 RULES = (
@@ -343,5 +385,12 @@ RULES = (
         why="the diagonal of a product needs one dot product a row, not one for each pair",
         precondition="nothing else reads the product",
         find=find_diagonals,
+    ),
+    RecordedRule(
+        name="inverse_permutation",
+        family="algebra",
+        why="the inverse of an order is written in one pass, where it was sorted again",
+        precondition="what is sorted are the positions of a whole sort along the last dimension",
+        find=find_inverses,
     ),
 )

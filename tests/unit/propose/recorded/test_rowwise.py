@@ -82,8 +82,29 @@ return embedded.sum(1).tanh()""",
         """scores = torch.diagonal(torch.matmul(x.tanh(), z.transpose(0, 1)))
 return scores + 1""",
     ),
+    "order turned back": (
+        "inverse_permutation",
+        """order = torch.argsort(x, dim=1)
+return torch.argsort(order, dim=1)""",
+    ),
+    "ranks in one line": ("inverse_permutation", "return x.argsort(descending=True).argsort() + 1"),
+    "ranks of one row": (
+        "inverse_permutation",
+        """_, order = x[:, 0].sort(descending=True)
+return order.argsort()""",
+    ),
 }
 LEFT = {
+    "order along another dimension": (
+        "inverse_permutation",
+        "return x.argsort(dim=0).argsort(dim=1)",
+    ),
+    "part of an order": ("inverse_permutation", "return x.argsort(dim=1)[:, :3].argsort(dim=1)"),
+    "order from the last": (
+        "inverse_permutation",
+        "return x.argsort(dim=1).argsort(dim=1, descending=True)",
+    ),
+    "sorted values": ("inverse_permutation", "return x.sort(dim=1).values.argsort(dim=1)"),
     "as many sources as rows": ("linear_before_gather", "return self.lin(x[source[:7]])"),
     "mask": ("linear_before_gather", "return self.lin(x[x[:, 0] > 0])"),
     "other rows": ("linear_before_gather", "return self.lin(x[source, :6])"),
