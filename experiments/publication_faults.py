@@ -63,8 +63,9 @@ def table(document: dict[str, Any]) -> str:
     for fault in dict.fromkeys(row["fault"] for row in document["api"]):
         rows = [row for row in document["api"] if row["fault"] == fault]
         lines.append(f"| {fault} | {len(rows)} | {sum(bool(row['wrong']) for row in rows)} |")
-    for row in document["kills"]:
-        lines.append(f"| kill: {row['kind']} | {row['kills']} | {len(row['wrong'])} |")
+    lines += [
+        f"| kill: {r['kind']} | {r['kills']} | {len(r['wrong'])} |" for r in document["kills"]
+    ]
     injected = len(document["api"]) + sum(row["kills"] for row in document["kills"])
     wrong = sum(bool(row["wrong"]) for row in document["api"])
     wrong += sum(len(row["wrong"]) for row in document["kills"])

@@ -175,7 +175,8 @@ def publish(github: Faulty, folder: Path, flow: str) -> tuple[int | None, str]:
 
     try:
         with mock.patch.object(rate_limit.Patience, "ask", asked):
-            result = Workflow(github, folder).publish(report, *WORDS, **given)
+            words = WORDS if report is not None else ("--abandon", *WORDS)
+            result = Workflow(github, folder).publish(report, *words, **given)
     except Cancelled:
         return None, ""
     if isinstance(result.exception, Cancelled):
