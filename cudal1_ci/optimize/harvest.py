@@ -33,7 +33,8 @@ from cudal1_ci.sandboxed.wire.harvest import ScriptRan
 FOLDER = "harvest"
 """In the folder of the state."""
 SUMMARY = "harvest.json"
-PAGES: tuple[Kind, ...] = ("readme", "docs", "example", "docstring", "notebook", "main")
+FIRST: tuple[Kind, ...] = ("docs", "docstring", "test", "main")
+"""After the README. Other kinds mostly want data, downloads or arguments."""
 CLASSES_AT_ONCE = 40
 """Classes of a file that are made in one process."""
 CONFIG_S = 60.0
@@ -252,7 +253,7 @@ def harvest(
         scripts = [one for one in scripts_of(discovery.root, discovery.config) if one.kind in kinds]
         say(f"harvest: {len(scripts)} scripts, at most {budget_s:.0f} s")
         try:
-            first_kinds = [one for one in scripts if is_late(one) < 2]
+            first_kinds = [one for one in scripts if one.kind != "test"]
             state_of.is_short = budget_s < SCRIPT_S * len(first_kinds)
             ordered = in_order(scripts, discovery, state_of)
             until_s = began_s + (1 - CONFIG_SHARE * ("config" in kinds)) * budget_s
@@ -316,11 +317,14 @@ def in_order(
             targets_in.setdefault(target.path, set()).add(target.address)
     # What is new of a script only becomes less, so only the first one is counted again.
     files = [files_of(script, discovery, targets_in) for script in scripts]
+    num_tried: Counter[str] = Counter()
 
-    def new_in(paths: Iterable[str]) -> int:
-        return sum(len(targets_in[path] - harvesting.called) for path in paths)
+    def new_in(paths: Iterable[str]) -> float:
+        """Count what nothing called yet, that of files which many scripts imported for less."""
+        new = (len(targets_in[path] - harvesting.called) / (1 + num_tried[path]) for path in paths)
+        return sum(new)
 
-    def rank(number: int) -> tuple[bool, int, int, int, int]:
+    def rank(number: int) -> tuple[bool, int, float, float, int]:
         near, far = files[number]
         new = new_in(near)
         return new == 0, is_late(scripts[number]), -new, -new_in(far), number
@@ -336,11 +340,12 @@ def in_order(
             heapq.heappush(waiting, current)
         else:
             yield script
+            num_tried.update(files[known[-1]][0])
 
 
 def is_late(script: Script) -> int:
-    """Return the group of a script: a README shows the use best, and tests are many."""
-    return 0 if script.kind == "readme" else 1 if script.kind in PAGES else 2
+    """Return the group of a script: a README shows the use best."""
+    return 0 if script.kind == "readme" else 1 if script.kind in FIRST else 2
 
 
 def files_of(

@@ -23,16 +23,22 @@ from . import substitutes
 MAX_PARAMETERS = 300_000_000
 MAX_TRIALS = 24
 MAX_COMBINATIONS = 8
+MAX_ALIKE = 2
+"""Classes of an argument's name that are tried as its value."""
 UNCALLED_S = 5.0
 """For one that a script made and did not call."""
 CLASS_S = 8.0
 """Time in which one class is tried."""
+BUSY = 4
+"""How much longer a class may take on a busy machine, in which it computes no more."""
 NUMBERS: dict[str, Any] = {
     **dict.fromkeys(("dim", "d_model", "hidden_size", "embed_dim", "hidden_dim", "width"), 64),
     **dict.fromkeys(("n_embd", "model_dim", "emb_dim", "embedding_dim", "dim_model"), 64),
     **dict.fromkeys(("dim_in", "dim_out", "in_features", "out_features", "input_dim"), 64),
     **dict.fromkeys(("in_channels", "out_channels", "in_dim", "out_dim", "output_dim"), 64),
     **dict.fromkeys(("in_ch", "out_ch", "in_c", "out_c", "inp_dim", "features", "planes"), 64),
+    **dict.fromkeys(("in_chs", "out_chs", "inner_dim", "d_in", "d_out"), 64),
+    **dict.fromkeys(("spatial_dims", "ndim", "conv_dim", "n_dims"), 2),
     **dict.fromkeys(("in_planes", "inplanes", "channels_in", "channels_out", "inp", "oup"), 64),
     **dict.fromkeys(("chan", "chan_in", "chan_out", "c_s", "c_z", "dim_pairwise", "dims"), 64),
     **dict.fromkeys(("heads", "num_heads", "n_heads", "n_head", "nhead", "num_head"), 4),
@@ -51,6 +57,8 @@ NUMBERS: dict[str, Any] = {
     **dict.fromkeys(("codebook_size", "num_codes", "n_embed"), 64),
     **dict.fromkeys(("eps", "epsilon"), 1e-5),
     **dict.fromkeys(("expansion", "expansion_factor", "mult", "scale_factor", "scale"), 2),
+    **dict.fromkeys(("mlp_ratio", "reduction", "reduction_ratio", "expand_ratio", "frames"), 4),
+    **dict.fromkeys(("enc_depth", "dec_depth", "num_res_blocks", "n_blocks"), 2),
     **dict.fromkeys(("normalized_shape",), 64),
     **dict.fromkeys(("num_quantizers", "num_experts", "n_experts", "num_codebooks"), 4),
     **dict.fromkeys(("activation_fn", "activation", "hidden_act", "act"), "gelu"),
@@ -63,6 +71,10 @@ IDS = frozenset(
 TIMES = frozenset({"t", "time", "timestep", "timesteps", "times", "noise_level", "sigma"})
 IMAGES = frozenset({"img", "image", "images", "imgs", "pixel_values", "video"})
 DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+PARTS = frozenset(
+    {"net", "fn", "module", "layer", "block", "sublayer", "func", "branch", "f", "submodule"}
+    | {"norm", "ff", "mlp", "to_q", "to_k", "to_v", "proj", "head", "backbone", "wrapped"}
+)
 CONFIGS = frozenset({"config", "cfg", "args", "hparams", "configuration", "conf", "opt"})
 
 
@@ -75,24 +87,26 @@ def run(
     request: RunScript,
     report: Any,
     tracer: Any,
-    limited: Callable[[float], Any],
+    limited: Callable[..., Any],
     failure: Callable[[BaseException], tuple[Any, str]],
 ) -> None:
     """Try the classes that the cells name, in a time each."""
     deadline = time.monotonic() + request.script_s
-    with contextlib.suppress(BaseException), limited(request.script_s / 2):
-        imported(request.module, opened, report)
+    with contextlib.suppress(BaseException), limited(request.script_s / 2, request.script_s):
+        substitutes.imported(request.module, opened.own, report.note)
     for cell in request.cells:
         if f"{request.path}:{cell.text}" in tracer.log.num_signatures:
             continue  # another one that was made has called it
-        left_s = min(CLASS_S, request.script_s / 8, deadline - time.monotonic())
+        left_s = deadline - time.monotonic()
+        limit_s = min(CLASS_S, request.script_s / 8, left_s)
         start_s = time.monotonic()
         if left_s < 0.5:
             return
+        most_s = min(max(limit_s, left_s / 3), BUSY * limit_s)
         tracer.source = f"{request.path}:{cell.line}"
         outcome, reason = "ran", ""
         try:
-            with limited(left_s):
+            with limited(limit_s, most_s):
                 call_class(request.module, cell.text, tracer)
         except CannotError as error:
             outcome, reason = "needs", str(error)
@@ -107,19 +121,6 @@ def run(
                 duration_s=time.monotonic() - start_s,
             )
         )
-
-
-def imported(module: str, opened: OpenHarvest, report: Any) -> None:
-    """Import a module, with stand-ins for packages that are not installed."""
-    while True:
-        try:
-            importlib.import_module(module)
-            return
-        except ModuleNotFoundError as error:
-            name = substitutes.stand_in_for(error, opened.own)
-            if name is None:
-                raise
-            report.note(f"without the package `{name}`")
 
 
 def call_class(module_name: str, qualname: str, tracer: Any) -> None:
@@ -218,15 +219,44 @@ def options_for(parameter: inspect.Parameter, cls: Any) -> Iterator[Any]:
         if NUMBERS[name] == 64 and "chan" in name:
             yield 3
         return
-    kind = parameter.annotation
-    if name in CONFIGS or name.endswith("config") or "onfig" in str(kind):
-        yield from configurations(cls, kind)
-    elif kind in (bool, "bool"):
+    kind = str(getattr(parameter.annotation, "__name__", parameter.annotation))
+    if name in CONFIGS or name.endswith("config") or "onfig" in kind:
+        yield from configurations(cls, parameter.annotation)
+    elif name in PARTS or "Module" in kind or kind.startswith("Callable"):
+        yield from parts_for(name, parameter.annotation, cls)
+    elif kind == "bool" or name.startswith(("use_", "is_", "with_", "has_")):
         yield False
-    elif name.startswith(("num_", "n_")) and kind in (int, "int", parameter.empty):
+    elif kind == "float":
+        yield 0.5
+    elif name.startswith(("num_", "n_")) or name.endswith(("_index", "_idx")):
         yield 4
     elif name.endswith(("_dim", "_size", "_channels", "_features")) or name.startswith("dim_"):
         yield 64
+    elif kind == "int":
+        yield from (4, 64)
+    else:
+        yield from parts_for(name, parameter.annotation, cls)
+
+
+def parts_for(name: str, annotation: Any, cls: Any) -> Iterator[Any]:
+    """Yield modules to put into a module: of the checkout's class of that name, or a small one."""
+    import torch
+
+    word = name.replace("_", "").lower()
+    annotated = getattr(annotation, "__name__", "").lower()
+    alike = {
+        value.__name__.lower(): value
+        for source in same_package(cls)
+        for value in list(vars(source).values())
+        if inspect.isclass(value) and issubclass(value, torch.nn.Module) and value is not cls
+    }
+    ends = [one for one in alike if one.endswith(word) and len(word) > 3]
+    for one in sorted({annotated, word, *ends} & alike.keys(), key=len)[:MAX_ALIKE]:
+        with contextlib.suppress(Exception):
+            yield made(alike[one], next(constructions(alike[one])))
+            return
+    if name in PARTS:
+        yield from (torch.nn.Linear(64, 64), torch.nn.Conv2d(64, 64, 3, padding=1))
 
 
 def configurations(cls: Any, kind: Any) -> Iterator[Any]:

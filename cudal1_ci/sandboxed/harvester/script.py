@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import importlib
 import importlib.machinery
 import io
 import json
@@ -91,7 +90,6 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
     tracer.provenance = request.kind
     tracer.source = request.path
     tracer.roots = {}
-    signal.signal(signal.SIGALRM, ring)
     try:
         if request.kind == "test":
             run_tests(opened, request, report, began_s)
@@ -152,7 +150,7 @@ def run_cells(
     if not cells:
         text = file.read_text(encoding="utf-8-sig")
         cells = (HarvestCell(line=0, text=text),)
-    module = namespace_of(request, file)
+    module = namespace_of(opened, request, file, report.note)
     is_over = False
     for cell in cells:
         left_s = request.script_s - (time.monotonic() - began_s)
@@ -161,10 +159,10 @@ def run_cells(
             continue
         tracer.source = f"{request.path}:{cell.line}" if cell.line else request.path
         before = outputs.identities(module.__dict__)
-        limit_s = left_s if cell.line == 0 else min(left_s, request.cell_s)
+        limits_s = left_s if cell.line == 0 else min(left_s, request.cell_s), left_s
         code = functools.partial(compiled, cell, str(file), request.is_smaller, report.note)
         for _ in range(MAX_STAND_INS):
-            ran, missing = run_cell(cell.line, code, module, limit_s, request.seed, before)
+            ran, missing = run_cell(cell.line, code, module, limits_s, request.seed, before)
             name = missing and substitutes.stand_in_for(missing, opened.own)
             if not name:
                 break
@@ -180,7 +178,9 @@ MAX_STAND_INS = 8
 NO_TIME = "the time of its script was over"
 
 
-def namespace_of(request: RunScript, file: Path) -> types.ModuleType:
+def namespace_of(
+    opened: OpenHarvest, request: RunScript, file: Path, note: Callable[[str], None]
+) -> types.ModuleType:
     """Return the module in which cells run. Examples of a docstring see what its module has. A
     file that is run gets its own name, so that what it defines can be imported."""
     name = request.module if request.module and not request.cells else "__main__"
@@ -188,7 +188,7 @@ def namespace_of(request: RunScript, file: Path) -> types.ModuleType:
     module.__file__ = str(file)
     if request.kind == "docstring" and request.module:
         with contextlib.suppress(BaseException):
-            found = importlib.import_module(request.module)
+            found = substitutes.imported(request.module, opened.own, note)
             module.__dict__.update(
                 {key: value for key, value in vars(found).items() if not key.startswith("__")}
             )
@@ -196,7 +196,7 @@ def namespace_of(request: RunScript, file: Path) -> types.ModuleType:
         if "." in name:
             module.__package__ = name.rpartition(".")[0]
             with contextlib.suppress(BaseException):
-                importlib.import_module(module.__package__)
+                substitutes.imported(module.__package__, opened.own, note)
         module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=str(file))
     sys.modules[name] = module
     module.__dict__["display"] = lambda *_: None
@@ -207,7 +207,7 @@ def run_cell(
     line: int,
     code: Callable[[], types.CodeType],
     module: types.ModuleType,
-    limit_s: float,
+    limits_s: tuple[float, float],
     seed: int,
     before: dict[str, int],
 ) -> tuple[CellRan, ModuleNotFoundError | None]:
@@ -222,7 +222,7 @@ def run_cell(
     try:
         program = code()
         torch.manual_seed(seed)
-        with contextlib.redirect_stdout(printed), limited(limit_s):
+        with contextlib.redirect_stdout(printed), limited(*limits_s):
             exec(program, module.__dict__)
     except BaseException as error:  # noqa: BLE001 - whatever a script raises is its reason
         outcome, reason = failure(error)
@@ -258,17 +258,22 @@ def compiled(
 
 
 @contextlib.contextmanager
-def limited(limit_s: float) -> Iterator[None]:
-    """Raise TimeIsUpError in what runs longer."""
+def limited(limit_s: float, most_s: float = 0.0) -> Iterator[None]:
+    """Raise TimeIsUpError in what computes longer, or runs for `most_s`: a busy machine gives a
+    process a part of its time."""
+    began_s, computed_s = time.monotonic(), time.process_time()
+
+    def ring(*_: object) -> None:
+        is_waiting = time.process_time() - computed_s < limit_s
+        if not is_waiting or time.monotonic() - began_s > most_s - STUBBORN_S:
+            raise TimeIsUpError
+
+    signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.01), STUBBORN_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def ring(*_: object) -> None:
-    raise TimeIsUpError
 
 
 def failure(error: BaseException) -> tuple[Outcome, str]:
@@ -285,7 +290,9 @@ def failure(error: BaseException) -> tuple[Outcome, str]:
     if isinstance(error, SystemExit):
         return ("ran", "") if not error.code else ("needs", "it ended: it may need arguments")
     if isinstance(error, FileNotFoundError):
-        return "needs", f"needs a file: {error.filename or error}"
+        name = str(error.filename or error)
+        _, is_of_hub, rest = name.partition(substitutes.NOT_DOWNLOADED)
+        return "needs", f"needs a download: {rest}" if is_of_hub else f"needs a file: {name}"
     needs = substitutes.missing(text)
     if needs:
         return "needs", f"{needs} ({text})"[:MAX_REASON_CHARS]

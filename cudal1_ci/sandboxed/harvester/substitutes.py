@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -21,6 +22,8 @@ Note = Callable[[str], None]
 RANDOM_WEIGHTS = "random weights instead of pretrained ones"
 ON_THE_CPU = "on the CPU instead of a GPU"
 NUM_DRAWN = 2**17
+NOT_DOWNLOADED = "/not-downloaded/"
+"""Where the files of a hub would be."""
 
 MISSING = {
     "needs a download": (
@@ -100,7 +103,8 @@ def apply(torch: Any, note: Note, *, has_gpu: bool, root: Path) -> None:
     at_import(
         {
             "transformers.modeling_utils": functools.partial(replace_from_pretrained, note=note),
-            "huggingface_hub.file_download": refuse_downloads,
+            "huggingface_hub.file_download": name_downloads,
+            "safetensors.torch": functools.partial(read_fake_weights, note=note),
         }
     )
     stand_ins(("matplotlib", "wandb", "tensorboardX", "seaborn", "IPython", "tensorboard"))
@@ -313,18 +317,30 @@ def auto_models(module: types.ModuleType, *, note: Note) -> None:
     base.from_pretrained = classmethod(made)
 
 
-def refuse_downloads(module: types.ModuleType) -> None:
-    """Refuse what would ask a hub for a file, with the reason."""
+def name_downloads(module: types.ModuleType) -> None:
+    """Name a file that is not there where a hub is asked for one. Weights read from it are fake;
+    who reads it otherwise needs a download."""
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        name = kwargs.get("repo_id") or (args[0] if args else "")
-        raise NeedsError(f"needs a download: {name}"[:200])
+    def name(repo_id: str, filename: str = "", *_: Any, **__: Any) -> str:
+        return f"{NOT_DOWNLOADED}{repo_id}/{filename}"
 
-    for name in ("hf_hub_download",):
-        module.__dict__[name] = refuse
+    module.__dict__["hf_hub_download"] = name
     hub = sys.modules.get("huggingface_hub")
     if hub is not None:
-        hub.__dict__.update({"hf_hub_download": refuse, "snapshot_download": refuse})
+        hub.__dict__.update({"hf_hub_download": name, "snapshot_download": name})
+
+
+def read_fake_weights(module: types.ModuleType, *, note: Note) -> None:
+    """Give fake weights where a file of safetensors is not there."""
+    load_file = module.__dict__["load_file"]
+
+    def read(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        if not os.path.exists(filename):  # noqa: PTH110
+            note(RANDOM_WEIGHTS)
+            return FakeWeights()
+        return load_file(filename, *args, **kwargs)
+
+    module.__dict__["load_file"] = read
 
 
 class Import(importlib.abc.MetaPathFinder):
@@ -366,10 +382,19 @@ class StandIn(types.ModuleType):
 
 
 class Nothing:
-    """Take every call, attribute and item, and give itself."""
+    """Take every call, attribute and item, and give itself; as a decorator, what it decorates."""
 
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        return self
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        decorates = len(args) == 1 and not more and isinstance(args[0], types.FunctionType | type)
+        return args[0] if decorates else self
+
+    def __lt__(self, _: object) -> bool:
+        return False
+
+    __gt__ = __le__ = __ge__ = __lt__
+
+    def __len__(self) -> int:
+        return 0
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -442,4 +467,16 @@ def stand_in_for(error: BaseException, own: Sequence[str]) -> str | None:
     return name
 
 
-__all__ = ["NeedsError", "Rewriting", "apply", "missing", "stand_in_for"]
+def imported(module: str, own: Sequence[str], note: Note) -> types.ModuleType:
+    """Import a module, with stand-ins for packages that are not installed."""
+    while True:
+        try:
+            return importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            name = stand_in_for(error, own)
+            if name is None:
+                raise
+            note(f"without the package `{name}`")
+
+
+__all__ = ["NeedsError", "Rewriting", "apply", "imported", "missing", "stand_in_for"]
