@@ -30,7 +30,11 @@ def run_tests(opened: OpenHarvest, request: RunScript, report: Any, began_s: flo
     arguments += ["-c", settings, f"--confcutdir={opened.root}"]
     try:
         with limited(limit_s):
-            pytest.main([*arguments, str(Path(opened.root, request.path))], plugins=[plugin])
+            code = pytest.main([*arguments, str(Path(opened.root, request.path))], plugins=[plugin])
+        if code in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR):
+            report.cell(
+                CellRan(outcome="failed", reason=f"pytest ended with exit code {int(code)}")
+            )
     except BaseException as error:  # noqa: BLE001 - whatever a script raises is its reason
         outcome, reason = failure(error)
         report.cell(CellRan(outcome=outcome, reason=reason))
