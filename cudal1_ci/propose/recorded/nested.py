@@ -47,7 +47,7 @@ class Nest:
             raise Refused
         for loop in self.loops:
             self.levels.append(self.level(loop))
-        target = assign.targets[0].target
+        target: cst.BaseExpression = assign.targets[0].target
         indices = [one.bounds.index for one in self.levels]
         written: list[str] = []
         while isinstance(target, cst.Subscript):  # also out[i][j]
