@@ -72,10 +72,15 @@ class Nest:
         where = ", ".join(spans) if any(one != ":" for one in spans) else ":"
         return Change(
             file=outer.name,
-            new={outer.node: f"{out}[{where}] = {value}"},
+            new={outer.node: self.guarded(f"{out}[{where}] = {value}")},
             found=shown_loop(outer),
             modules=frozenset(("torch",)),
         )
+
+    def guarded(self, line: str) -> str:
+        """Return a line that runs only if each loop has a turn: `vmap` calls with no row too."""
+        counts = [one.bounds.high for one in self.levels if not one.bounds.high.isdigit()]
+        return f"if {' and '.join(counts)}:\n    {line}" if counts else line
 
     def level(self, loop: Loop) -> Level:
         """Return what a loop counts, and the rows that it takes."""
