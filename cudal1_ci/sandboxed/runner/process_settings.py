@@ -83,7 +83,7 @@ HOOKS = {
 }
 """Hooks of all modules and all optimizers."""
 with contextlib.suppress(AttributeError):
-    torch._functorch.vmap.lazy_load_decompositions()
+    torch._functorch.vmap.lazy_load_decompositions()  # type: ignore[attr-defined]
 KERNELS = frozenset(torch.library._impls)
 """Kernels that torch itself registers from Python, when it is imported or first calls `vmap`."""
 SET_ONLY = ("_jit_set_profiling_executor", "_jit_set_profiling_mode")
