@@ -18,6 +18,7 @@ import click
 from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.traces_near import keep, near
 from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config.model_keys import keep_model_keys_apart
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.traces import Traces, read_traces
@@ -101,6 +102,7 @@ def trace(
         raise ConfigError(f"{path}: expected the folder of a project (a command goes after `--`)")
     given = {} if python is None else {"python": python}
     settings = load_settings(path, overrides=given)
+    keep_model_keys_apart(settings)
     progress = progress_on(sys.stderr, os.environ)
     harvests = is_harvest or (is_harvest is None and not (command or settings.trace))
     if harvests and command:
