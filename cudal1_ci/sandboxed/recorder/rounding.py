@@ -23,7 +23,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .operations import CASTS, name_of, rounds, sums, writes, written_by
+from .operations import CASTS, ORDERS, name_of, rounds, sums, writes, written_by
 
 PERIOD = 65521
 """A prime, so that no row of a tensor is as long as the signs that are repeated."""
@@ -47,11 +47,13 @@ class Kind:
     writes: bool
     is_cast: bool
     is_running_sum: bool
+    is_order: bool
 
     @staticmethod
     def of(func: Any) -> Kind:
         name = name_of(func)
-        return Kind(rounds(func), sums(func), writes(func), name in CASTS, name == "cumsum")
+        is_sum, is_order = name == "cumsum", name in ORDERS
+        return Kind(rounds(func), sums(func), writes(func), name in CASTS, is_sum, is_order)
 
 
 class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -77,6 +79,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = self.kinds.get(func)
         if kind is None:
             kind = self.kinds[func] = Kind.of(func)
+        if kind.is_order:
+            return self.ordered(func, args, kwargs)
         if not kind.rounds:
             return func(*args, **kwargs)
         if kind.is_cast:
@@ -99,6 +103,19 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if id(one) not in places and is_rounded(one):
                 self.move(one)
         return result
+
+    def ordered(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Sort or select, with equal numbers in any order where none is promised."""
+        names = [one.name for one in func._schema.arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        tensor, dim = given["self"], given.get("dim", -1)
+        if given.get("stable") or "values" in given or not tensor.dim():
+            return func(*args, **kwargs)
+        generator = torch.Generator().manual_seed(self.rng.randrange(2**31))
+        order = torch.randperm(tensor.shape[dim], generator=generator).to(tensor.device)
+        given["self"] = tensor.index_select(dim, order)
+        values, places = func(**given)
+        return values, order[places]
 
     def cast(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Cast, and move what the new dtype does not hold."""
