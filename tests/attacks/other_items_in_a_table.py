@@ -24,4 +24,4 @@ class ModelNew(nn.Module):
         parts = dict(enumerate(x.cumsum(1).unbind()))
         seen = set(x.round().int().unique().tolist())
         places = torch.empty_like(x, device="meta")
-        return {"all": iter(x.unbind())}, Found(x + x, seen, parts.values(), places)
+        return {"all": iter((x + 0).unbind())}, Found(x + x, seen, parts.values(), places)

@@ -42,7 +42,7 @@ Spec = TypeVar("Spec", Call, Instance)
 Place = int | tuple[Layout, tuple[int, ...]]
 """The number of a plain tensor in a pickle; or a layout and the numbers of its parts."""
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 PLAIN_VALUES = (bool, int, str, bytes, range, slice, torch.dtype, torch.device, torch.layout)
 MAX_DEPTH = 12
 """Most levels of nesting in outputs. Deeper nesting is a cycle or not an output."""
