@@ -27,6 +27,7 @@ from .operations import CASTS, ORDERS, name_of, rounds, sums, writes, written_by
 
 PERIOD = 65521
 """A prime, so that no row of a tensor is as long as the signs that are repeated."""
+NUM_WAYS = 4
 CHUNK_ELEMENTS = {"cpu": 2**16, "cuda": 2**24}
 """Elements that are moved at a time: on a processor what its caches hold."""
 SHORT_EPS = 1e-4
@@ -62,6 +63,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, seed: int, num_units: int = 1):
         super().__init__()  # type: ignore[no-untyped-call]
         self.num_units = num_units
+        self.way = seed % NUM_WAYS
+        """The order of equal numbers: that of their places, the reverse, or any."""
         self.rng = random.Random(seed)
         self.kinds: dict[Any, Kind] = {}
         self.signs: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
@@ -111,10 +114,18 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensor, dim = given["self"], given.get("dim", -1)
         if given.get("stable") or "values" in given or not tensor.dim():
             return func(*args, **kwargs)
+        size = tensor.shape[dim]
         generator = torch.Generator().manual_seed(self.rng.randrange(2**31))
-        order = torch.randperm(tensor.shape[dim], generator=generator).to(tensor.device)
-        given["self"] = tensor.index_select(dim, order)
-        values, places = func(**given)
+        order = torch.randperm(size, generator=generator)
+        if self.way < 2 and name_of(func) != "kthvalue":
+            order = torch.arange(size) if self.way == 0 else torch.arange(size).flip(0)
+            is_falling = given.get("descending", given.get("largest", "k" in given))
+            func, count = torch.ops.aten.sort.stable, given.get("k", size)
+            given = {"stable": True, "dim": dim, "descending": is_falling}
+        order = order.to(tensor.device)
+        values, places = func(**{**given, "self": tensor.index_select(dim, order)})
+        if "stable" in given:
+            values, places = values.narrow(dim, 0, count), places.narrow(dim, 0, count)
         return values, order[places]
 
     def cast(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -2,12 +2,13 @@
 
 A sort, a choice of the largest or a comparison of equal numbers has several right answers. Trials
 have many equal numbers (zeros, ones, short floats). Where a candidate is off, the reference is
-called on inputs that differ by rounding, every second time with random rounding and orders of equal
-numbers (recorder/rounding.py), until its answers explain the candidate's or no more elements
-change. A whole number that changes there is a tie, and may be any number from the least to
-the largest that the reference returned in that output, or any place in an input. A row that never
-holds a number twice must not in a candidate. Where floats jump, since they were gathered by such an
-order, a candidate's is compared with the nearest of the reference's.
+called on inputs that differ by rounding, and in turn with random rounding and with equal numbers in
+the order of their places, the reverse or any order (recorder/rounding.py). This ends when its
+answers explain the candidate's, or no more elements change. A whole number that changes is a tie,
+and may be any number from the least to the largest that the reference returned in that output, or
+any place in an input. A row that never holds a number twice must not in a candidate. Where floats
+of an output jump, since they were gathered by such an order, each of the candidate's is compared
+with the nearest of the reference's.
 
 Not covered: an order of equal numbers that the reference promises (a stable sort of floats).
 """
@@ -124,8 +125,10 @@ def learn(
         for _ in range(MOST_CALLS):
             case.num_shaken += 1
             generator = torch.Generator(device).manual_seed(case.seed + case.num_shaken)
-            sets = [shaken(one.inputs, generator) for one in wanted]
-            rounding = case.num_shaken if case.num_shaken % 2 == 0 else None
+            rounding = case.num_shaken // 2 if case.num_shaken % 2 == 0 else None
+            sets = [one.inputs for one in wanted]
+            if rounding is None:
+                sets = [shaken(one, generator) for one in sets]
             found = case.answer(runner, limits, sets=sets, rounding=rounding, num_units=NUM_UNITS)
             for one, outputs in zip(wanted, found.outputs, strict=True):
                 sizes = [size for tensor in one.inputs.tensors for size in tensor.shape]
@@ -184,13 +187,14 @@ def with_ties(
         ours, theirs = expected[leaf], got[leaf]
         if ours.shape != theirs.shape or (repeats(theirs) and not known.repeats):
             continue
-        elements, ours = known.elements.to(theirs.device), ours.to(theirs.device)
+        ours = ours.to(theirs.device)
         if is_whole(ours):
-            free = elements & (theirs >= known.least) & (theirs <= known.most)
+            free = (
+                known.elements.to(theirs.device) & (theirs >= known.least) & (theirs <= known.most)
+            )
             found[leaf] = torch.where(free, ours, theirs)
         else:
-            away = nearest(theirs, [ours, *known.choices])
-            found[leaf] = torch.where(elements, ours + away, theirs)
+            found[leaf] = ours + nearest(theirs, [ours, *known.choices])
     return found
 
 
