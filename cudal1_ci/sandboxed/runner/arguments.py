@@ -15,7 +15,7 @@ import inspect
 import io
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from collections.abc import Mapping as AnyMapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -42,7 +42,6 @@ Spec = TypeVar("Spec", Call, Instance)
 Place = int | tuple[Layout, tuple[int, ...]]
 """The number of a plain tensor in a pickle; or a layout and the numbers of its parts."""
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
-VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 PLAIN_VALUES = (bool, int, str, bytes, range, slice, torch.dtype, torch.device, torch.layout)
 MAX_DEPTH = 12
 """Most levels of nesting in outputs. Deeper nesting is a cycle or not an output."""
@@ -295,7 +294,7 @@ def walk(
     elif isinstance(value, set | frozenset):
         yield type(value).__name__
         yield from walk(in_order(value), leaves, depth, counts=counts)
-    elif isinstance(value, (list, tuple, deque, *VIEWS)):
+    elif isinstance(value, list | tuple | deque | KeysView | ValuesView | ItemsView):
         yield from bracket(f"{type(value).__name__}(", enumerate(value), leaves, depth, counts)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]

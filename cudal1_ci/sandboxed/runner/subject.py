@@ -85,6 +85,8 @@ class Subject:
         """Earlier segments of the same name."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
+        self.makers: dict[Made, Any] = {}
+        """Functions of the user's that make arguments."""
         self.found: Any = None
         """The class or function that the program names,"""
         self.loaded: Load | None = None
@@ -215,7 +217,9 @@ class Subject:
         here until `collect`."""
         calls = []
         self.kept = []
-        made_by = programs.load_function(program, function, self.scratch)
+        if function not in self.makers:
+            self.makers[function] = programs.load_function(program, function, self.scratch)
+        made_by = self.makers[function]
         signature = programs.signature_beside(program, made_by)
         for seed in seeds:
             seed_all(seed)
