@@ -1,4 +1,4 @@
-"""Write docs/playbook.md from the table of rewrites: `python experiments/playbook_table.py`."""
+"""Write docs/playbook.md from the tables of rules: `python experiments/playbook_table.py`."""
 
 from __future__ import annotations
 
@@ -6,28 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cudal1_ci.propose.recorded.rule import RecordedRule
-from cudal1_ci.propose.recorded.strategy import RULES
+from cudal1_ci.propose.recorded.table import RULES
 from cudal1_ci.propose.rewrites.rewrite import Rewrite
-from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.propose.wrappers.table import WRAPPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = """\
 # The playbook
 
-{count} rewrites of source, and [wrappers](#wrappers) around a module. The verifier must pass each
-of them like any other candidate. `experiments/playbook_table.py` writes this page from the tables
-of rules in `cudal1_ci/propose/`. What they gain on many tasks is in [results.md](results.md).
+{count} rules over recorded calls, and [wrappers](#wrappers) around a module. The verifier must
+pass each of them like any other candidate. `experiments/playbook_table.py` writes this page from
+the tables of rules in `cudal1_ci/propose/`. What they gain on many tasks is in
+[results.md](results.md).
 
-A rewrite keeps formatting, comments, the constructor and the keys of the state_dict. New buffers
-are not persistent. Patterns match values of locals, not text, so they span statements and accept
-every spelling (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` in `self`).
-`fp32_tensor_cores` and `long_row_norm` contain Triton kernels and are proposed on a GPU.
-
-Rules over recorded operations come first (`cudal1_ci/propose/recorded/`). A rewrite with the same
-edits, or with edits that a recorded rule covers, is listed as not tried. Rewrites remain for what
-cannot be recorded: scripted modules, compiled regions, and Python 3.10, which has no columns of
-expressions.
+A rule keeps formatting, comments, the constructor and the keys of the state_dict. It finds every
+spelling (`F.softmax(x, -1)`, `x.softmax(dim=-1)`, `nn.Softmax(dim=-1)` in `self`), in one statement
+or several.
+`fp32_tensor_cores`, `long_row_norm` and `scan_kernel` contain Triton kernels and are proposed on a
+GPU. What cannot be recorded, such as a scripted module, has no such proposals. Python 3.10 knows
+lines without columns, so there only the expressions that are alone of their kind on a line count.
 
 ## Rules over recorded calls
 
@@ -58,11 +55,6 @@ report's device; `triton.autotune` can choose for others.
 A module, function or `Model` file that launches the kernel is tuned too. The recorded call decides:
 a small grid gets smaller blocks first, no block is longer than the kernel's data, and no warp is
 added without elements.
-
-## Rewrites
-
-| rewrite | family | precondition | why it is faster |
-|---|---|---|---|
 """
 
 
@@ -93,8 +85,8 @@ other shapes.
 
 def page() -> str:
     """Return the text of docs/playbook.md."""
-    head = HEAD.format(count=len(REWRITES), recorded=rows(RULES))
-    return head + rows(REWRITES) + WRAPPERS_HEAD + rows(WRAPPERS)
+    head = HEAD.format(count=len(RULES), recorded=rows(RULES))
+    return head + WRAPPERS_HEAD + rows(WRAPPERS)
 
 
 def rows(rewrites: Sequence[Rewrite | RecordedRule]) -> str:

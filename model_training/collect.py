@@ -26,7 +26,7 @@ from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.servers import LanguageModel
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.propose.llm.servers.opening import opened
-from cudal1_ci.propose.rewrites.strategy import Playbook
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
 from cudal1_ci.records import Evaluation, Record
 from cudal1_ci.records.validation import at_least
 from model_training.asking import first_prompt
@@ -218,7 +218,7 @@ def sources(config: CollectConfig) -> list[Strategy]:
     found: list[Strategy] = []
     for name in config.sources:
         if name == "playbook":
-            found.append(Playbook())
+            found.append(RecordedRewrites())
         elif name == "hand-made":
             found.append(HandMade())
         else:

@@ -34,11 +34,23 @@ from cudal1_ci.propose.llm.servers import Message
 from cudal1_ci.propose.llm.task import ProfileRow, Variant
 from cudal1_ci.propose.llm.task import Task as Question
 from cudal1_ci.propose.llm.variants import reference_text, variant_text
-from cudal1_ci.records import Candidate, Device, Evaluation, Exemplar, Problem, Record, Target
+from cudal1_ci.records import (
+    Candidate,
+    Device,
+    Evaluation,
+    Exemplar,
+    Problem,
+    Record,
+    Target,
+    Workload,
+)
 from cudal1_ci.records.archive import Archive
+from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.validation import at_least, positive
 from cudal1_ci.render.progress import SilentProgress
 from cudal1_ci.stats import speedups
+from cudal1_ci.verification.config import TrialConfig
+from cudal1_ci.verification.session import Session
 from model_training.answers import answer_text, code_of
 from model_training.tasks.record import Task
 
@@ -101,6 +113,11 @@ class Measuring:
         most_s: float | None = None,  # noqa: ARG002
     ) -> Evaluation:
         return self.judge.evaluate(problem, candidate)
+
+    def record(self, problem: Problem, workload: Workload) -> Recording | str:
+        """Record a call on this machine's CPU: the rules read operations, not times."""
+        with Session(TrialConfig(), device="cpu") as session:
+            return session.record(problem, workload)
 
 
 def judged(

@@ -9,9 +9,8 @@ import msgspec
 from cudal1_ci.propose import Noticed, NoticingStrategy, RecordingStrategy, Strategy
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.launch_config.strategy import RecordedLaunches
-from cudal1_ci.propose.recorded.strategy import RecordedRewrites, covered_by
-from cudal1_ci.propose.rewrites.strategy import Playbook
+from cudal1_ci.propose.launch_config.strategy import KernelLaunches, RecordedLaunches
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
 from cudal1_ci.propose.wrappers.region_strategy import CompiledRegions
 from cudal1_ci.propose.wrappers.strategy import Wrappers
 from cudal1_ci.records import Candidate, Evaluation, Problem
@@ -25,7 +24,7 @@ def default_strategies(
     two that propose the same edits the first one is heard."""
     return (
         RecordedRewrites(config, min_share=min_share, kind=kind),
-        Playbook(config, min_share=min_share, kind=kind),
+        KernelLaunches(config, min_share=min_share),
         *([RecordedLaunches(config, min_share=min_share)] if kind == "cuda" else []),
         CompiledRegions(config, kind=kind),
         Wrappers(config, kind=kind),
@@ -62,11 +61,7 @@ def noticed_by(
 
 
 def covering(candidate: Candidate, before: Sequence[Candidate]) -> Candidate | None:
-    """Return the candidate of an earlier strategy that has the same edits, or finds more than
-    them; None if there is none."""
+    """Return the candidate of an earlier strategy that has the same edits; None if there is
+    none."""
     edits = operators_of(candidate)
-    for one in before if edits else ():
-        known = operators_of(one)
-        if edits == known or (len(edits) == 1 and edits[0] in covered_by(known)):
-            return one
-    return None
+    return next((one for one in before if edits and edits == operators_of(one)), None)

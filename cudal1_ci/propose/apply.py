@@ -28,7 +28,18 @@ from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.rewrites.unused_imports import without_unused
 from cudal1_ci.propose.rewrites.width import within_width
 from cudal1_ci.propose.target_file import file_of, file_text, find, locate, parsed, with_file
-from cudal1_ci.records import Candidate, Edit, Made, OverlayFile, Problem, Program, TextProgram
+from cudal1_ci.records import (
+    Candidate,
+    Edit,
+    Evaluation,
+    Exemplar,
+    Made,
+    OverlayFile,
+    Problem,
+    Program,
+    TextProgram,
+)
+from cudal1_ci.stats import speedups
 
 PREFIX = "playbook:"
 """Prefix of the operators in the name of a candidate without a model."""
@@ -133,6 +144,23 @@ def described(
 def operators_of(candidate: Candidate) -> tuple[str, ...]:
     """Return the names of what was applied to the reference; empty if a model wrote it."""
     return () if candidate.generation else tuple(one.operator for one in candidate.edits)
+
+
+def exemplars_of(evaluations: Sequence[Evaluation]) -> list[Exemplar]:
+    """Return the candidates that passed with their scores, best first."""
+    scored = [
+        Exemplar(candidate=one.candidate, score=speedups.score(one))
+        for one in evaluations
+        if one.verdict.status == "passed"
+    ]
+    return sorted(scored, key=lambda one: -one.score)
+
+
+def unique(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the first of the candidates with the same program."""
+    return list({candidate.id: candidate for candidate in reversed(list(candidates))}.values())[
+        ::-1
+    ]
 
 
 def is_whole(problem: Problem) -> bool:

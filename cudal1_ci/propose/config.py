@@ -6,7 +6,7 @@ import difflib
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose import launch_config
-from cudal1_ci.propose.rewrites.table import REWRITES
+from cudal1_ci.propose.recorded.table import RULES
 from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
 from cudal1_ci.records import Record
 
@@ -28,7 +28,8 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     """Propose kernels in Triton, which the file must keep. The default is yes on a GPU."""
 
     def __post_init__(self) -> None:
-        known = {name for one in (*REWRITES, *WRAPPERS) for name in (one.name, one.family)}
+        known = {name for one in RULES for name in (one.name, one.family)}
+        known |= {name for one in WRAPPERS for name in (one.name, one.family)}
         known |= {launch_config.NAME, launch_config.FAMILY, COMPILED_REGION}
         for name in self.skip:
             if name not in known:

@@ -14,7 +14,7 @@ from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.rewrites.strategy import Playbook
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
 from cudal1_ci.propose.wrappers.strategy import Wrappers
 from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
 from cudal1_ci.records import Candidate, Evaluation, Problem, Record, TextProgram
@@ -98,7 +98,7 @@ def strategies_for(task: Task, config: CardConfig, kind: str) -> list[Strategy]:
         found += default_strategies(config.playbook, kind)
         alone = [name for name in alone if name in ASKED_FOR]
     elif REWRITES in columns:
-        found.append(Playbook(config.playbook, kind=kind))
+        found.append(RecordedRewrites(config.playbook, kind=kind))
     if alone:
         found.append(Wrappers(config.playbook, kind=kind, only=alone, combines=False))
     if PUBLISHED in columns:

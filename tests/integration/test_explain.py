@@ -75,13 +75,13 @@ def test_a_task_is_explained(task):
     assert "in 3 operations" in ran.stdout
     for code in ("self.fc(x)", "torch.sigmoid(self.fc(x))", "torch.sigmoid(self.fc(x)) * x"):
         assert code in ran.stdout
-    assert "recorded: " in ran.stdout and "rewrites: " in ran.stdout
+    assert "recorded: " in ran.stdout and "kernels: " in ran.stdout
     ran = run("explain", task, "--device", "cpu", "--json", "-")
     said = json.loads(ran.stdout)
     assert said["target"]["first_line"] == 4
     assert said["understanding"]["num_operations"] == 3
     assert {one["line"] for one in said["understanding"]["operations"]} == {10}
-    assert set(said["proposals"]) >= {"recorded", "rewrites"}
+    assert set(said["proposals"]) >= {"recorded", "kernels"}
 
 
 def test_a_target_of_a_checkout_is_explained_and_what_is_none_is_named(checkout):

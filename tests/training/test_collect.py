@@ -9,7 +9,6 @@ import pytest
 
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.propose.llm.servers.config import ModelConfig
-from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Evaluation, Verdict
 from cudal1_ci.records.archive import Archive
 from model_training.collect import EXAMPLES, CollectConfig, collect
@@ -87,7 +86,7 @@ class Passing:
 
 def test_of_a_family_that_is_partly_known_only_what_stands_around_is_rewritten(archive, tmp_path):
     chosen = [generate(seed, family, TINY) for seed in range(6) for family in ("loop", "mlp")]
-    config = CollectConfig(sources=("hand-made", "playbook"), partly=("loop",), keep=KEEP)
+    config = CollectConfig(sources=("hand-made",), partly=("loop",), keep=KEEP)
     judge = Passing()
     with opened(tmp_path / "run", tmp_path) as run:
         collect(chosen, scorer(archive, judge, run), config, run)
@@ -103,7 +102,7 @@ def test_of_a_family_that_is_partly_known_only_what_stands_around_is_rewritten(a
     around, whole = proposed("loop", HandMade(rules=AROUND)), proposed("loop", HandMade())
     assert around - whole and whole - around, "steps of their own are left, or rewritten too"
     assert asked["loop"] == around
-    assert asked["mlp"] == proposed("mlp", HandMade()) | proposed("mlp", Playbook())
+    assert asked["mlp"] == proposed("mlp", HandMade())
 
 
 @pytest.mark.parametrize(

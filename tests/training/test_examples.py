@@ -13,13 +13,14 @@ from cudal1_ci.propose.llm.fingerprint import fingerprint
 from cudal1_ci.propose.llm.prompt import MAX_WORDS, render
 from cudal1_ci.propose.llm.splice.text_form import as_text_program
 from cudal1_ci.propose.llm.task import ProfileRow
-from cudal1_ci.propose.rewrites.strategy import Playbook
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
 from cudal1_ci.records import Candidate, Evaluation, Finding, TextProgram, Verdict
 from cudal1_ci.records.archive import Archive
 from model_training.answers import code_of, in_a_line, shortened, where_time_goes
 from model_training.examples import (
     CollectionConfig,
     Example,
+    Measuring,
     balanced,
     counted,
     examples_of,
@@ -34,6 +35,7 @@ from model_training.examples import (
 from model_training.tasks.generate import generate
 from model_training.tasks.record import Task
 from tests.fakes import CPU
+from tests.unit.propose.recorded.rig import problem_and_recording
 from tests.unit.stats.test_regression import measured
 
 TASK = Task(
@@ -122,6 +124,17 @@ class Written:
         ]
 
 
+@pytest.fixture(autouse=True)
+def recorded_here(monkeypatch, tmp_path):
+    """Record in this process instead of a sandbox."""
+
+    def record(self, problem, workload):
+        del self, workload
+        return problem_and_recording(tmp_path, problem.reference.source)[1]
+
+    monkeypatch.setattr(Measuring, "record", record)
+
+
 @pytest.fixture
 def archive(tmp_path):
     with Archive.open(tmp_path / "archive.sqlite") as found:
@@ -129,7 +142,7 @@ def archive(tmp_path):
 
 
 def test_what_the_playbook_finds_becomes_an_answer_that_the_product_reads(archive):
-    evaluations = list(judged(TASK, [Playbook()], FakeJudge(), archive, "p"))
+    evaluations = list(judged(TASK, [RecordedRewrites()], FakeJudge(), archive, "p"))
     examples = examples_of(TASK, evaluations, CPU, PROFILE, CONFIG)
     assert examples
     for example in examples:
@@ -287,7 +300,7 @@ def test_generated_tasks_have_answers_of_the_playbook(archive):
     for family in ("diagonal", "softmax", "attention", "loop", "convolution", "activation"):
         for seed in range(6):
             task = generate(seed, family)
-            evaluations = judged(task, [Playbook()], FakeJudge(), archive, "p")
+            evaluations = judged(task, [RecordedRewrites()], FakeJudge(), archive, "p")
             if examples_of(task, evaluations, CPU, (), CONFIG):
                 with_answer.add(family)
                 break

@@ -1,7 +1,5 @@
-"""Propose other launch configurations for the kernels that a recorded call launched.
-
-A kernel that discovery found is a target of its own (`rewrites/strategy.py`). Here the target is
-what launches it: a module, a function, or a file that defines `Model`.
+"""Propose other launch configurations: for a kernel that discovery found, which is a target of its
+own, and for the kernels that the recorded call of a module or a function launched.
 """
 
 from __future__ import annotations
@@ -12,18 +10,39 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from cudal1_ci.propose import NeedsRecording
-from cudal1_ci.propose.apply import PREFIX
+from cudal1_ci.propose.apply import PREFIX, exemplars_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.launch_config import FAMILY, NAME, Launches, numbers_in
+from cudal1_ci.propose.launch_config import FAMILY, NAME, Launches, launch_candidates, numbers_in
 from cudal1_ci.propose.launch_config.launched import launched
 from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, time_us
 from cudal1_ci.propose.recorded.source import Source
-from cudal1_ci.propose.rewrites.strategy import exemplars_of
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
 CUDA_LAUNCH = re.compile(r"(\w+)\s*(?:<[\w\s,:]+>)?\s*<<<")
+
+
+class KernelLaunches:
+    """Move the numbers of a kernel's own launches."""
+
+    name = "kernels"
+
+    def __init__(self, config: PlaybookConfig | None = None, *, min_share: float = 0.0):
+        """Leave a kernel as it is where it takes less than `min_share` (0..1) of traced time."""
+        self.min_share = min_share
+        self.is_on = not {NAME, FAMILY} & {*(config or PlaybookConfig()).skip}
+
+    def propose(
+        self, problem: Problem, evaluations: Sequence[Evaluation], n: int
+    ) -> list[Candidate]:
+        """Return programs with one number moved; later what gained together, and further."""
+        if problem.target is None or not problem.target.is_kernel or not self.is_on:
+            return []
+        if speedups.is_negligible(problem, self.min_share):
+            return []
+        found = launch_candidates(problem, exemplars_of(evaluations), n)
+        return [msgspec.structs.replace(c, proposer=PREFIX + c.proposer) for c in found]
 
 
 class RecordedLaunches(NeedsRecording):

@@ -163,7 +163,9 @@ def with_number(
     for operation in formula.operations:
         for position, node, argument in written_arguments(source, operation):
             number = operation.literal(position) if isinstance(position, int) else None
-            if not isinstance(number, int | float) or node is None or argument.kind != "literal":
+            if not isinstance(number, int | float) or node is None or number == 1:
+                continue
+            if argument.kind != "literal":
                 continue
             for code, function in WITH_NUMBER.items():
                 if not is_same(function(POINTS, number), given) or not isinstance(position, int):

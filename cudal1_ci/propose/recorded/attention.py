@@ -48,7 +48,6 @@ def find_causal_attention(call: Call) -> Iterator[Change]:
 RULES = (
     RecordedRule(
         name="causal_attention",
-        covers=frozenset(("sdpa", "attention_weights")),
         family="operation fusion",
         why="scaled_dot_product_attention with is_causal=True reads no mask and leaves out the "
         "half of the scores that the mask hides",
@@ -58,7 +57,6 @@ RULES = (
     ),
     RecordedRule(
         name="attention",
-        covers=frozenset(("sdpa", "attention_weights")),
         family="operation fusion",
         why="scaled_dot_product_attention keeps the scores of a block of queries in fast memory; "
         "written by hand, all scores are stored and read several times",

@@ -13,6 +13,8 @@ COPIES = (*CASTS, "contiguous", "clone")
 VIEWS = ("view", "reshape")
 GAINS = (*COPIES, "clamp", "exp", "mul", "div", "sigmoid", "softplus", "abs")
 """Operations that keep the shape of a parameter."""
+ONE_NUMBER = ((1, 1), (1,), ())
+"""The last two dimensions of a factor that is the same for all queries and keys."""
 SIZES = frozenset(("size", "dim", "numel", "new_zeros", "zeros_like", "is_floating_point"))
 """Functions that read a tensor's shape and dtype only."""
 
@@ -107,8 +109,9 @@ def scores(call: Call, value: int | None, depth: int) -> tuple[Operation, list[S
             choices = [(left, Step(name, one, 1))]
         elif right is not None and name == "mul" and is_number(call, one, 0):
             choices = [(right, Step(name, one, 0))]
-        elif name == "mul" and left is not None and right is not None:
+        elif left is not None and right is not None:
             choices = [(left, Step("gain", one, 1)), (right, Step("gain", one, 0))]
+            choices = choices[:1] if name == "div" else choices
             choices = [c for c in choices if is_gain(call, one.value(c[1].position, "other"))]
     elif name == "add" and not one.recorded.kwargs and left is not None and right is not None:
         choices = [(left, Step("add", one, 1)), (right, Step("add", one, 0))]
@@ -162,13 +165,13 @@ def is_gain(call: Call, value: int | None) -> bool:
     """Return whether a factor is one number for all scores of a head, made of a parameter."""
     graph = call.graph
     known = graph.of(value)
-    if known is None or known.shape[-2:] != (1, 1):
+    if known is None or known.shape[-2:] not in ONE_NUMBER:
         return False
     while known is not None and not known.path:
         maker = graph.made_by(value, *GAINS)
         value = None if maker is None else maker.value(0)
         known = graph.of(value)
-    return known is not None and known.shape[-2:] == (1, 1)
+    return known is not None and known.shape[-2:] in ONE_NUMBER
 
 
 def only_reader(call: Call, found: Attention, value: int | None) -> Operation | None:

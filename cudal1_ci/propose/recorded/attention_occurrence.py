@@ -200,4 +200,6 @@ def located(call: Call, found: Attention) -> Occurrence:
     """Return where an attention is written."""
     place = needed(call.source.place(found.final))
     body = Body(needed(call.source.file(place.file)), needed(place.function))
+    if "scaled_dot_product_attention(" in body.file.code(body.function):
+        raise Refused("its function calls scaled_dot_product_attention where that is wanted")
     return Occurrence(call, found, place, body)

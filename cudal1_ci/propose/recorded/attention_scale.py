@@ -72,5 +72,6 @@ def with_gains(one: Occurrence, q: str) -> str:
     for step in one.found.steps:
         if step.kind == "gain":
             gain = one.code(step.operation.value(step.position, "other"))
-            q = f"{bracketed(q)} * {bracketed(needed(gain, unknown(one, step.operation)))}"
+            sign = "/" if step.operation.name.startswith("div") else "*"
+            q = f"{bracketed(q)} {sign} {bracketed(needed(gain, unknown(one, step.operation)))}"
     return q

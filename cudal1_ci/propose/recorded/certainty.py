@@ -16,6 +16,7 @@ from cudal1_ci.propose.recorded.formulas import ELEMENTWISE, Formula
 from cudal1_ci.propose.recorded.graph import CASTS, Graph, Operation
 from cudal1_ci.propose.recorded.purity import definition_of
 from cudal1_ci.propose.recorded.source import File, Place, Source
+from cudal1_ci.propose.rewrites.rewrite import names_of
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
@@ -30,7 +31,6 @@ CONDITIONS = (
     | cst.Lambda
     | cst.BaseComp
 )
-RELU6 = frozenset(("nn.ReLU6", "torch.nn.ReLU6", "ReLU6"))
 Written = tuple[str | int, cst.BaseExpression | None, Argument]
 """An argument: its name or position, its expression if it is written out, and what it was."""
 
@@ -46,6 +46,10 @@ def written_arguments(source: Source, operation: Operation) -> list[Written]:
     named: dict[str, cst.BaseExpression] = {}
     if place is not None and isinstance(place.node, cst.Call):
         named = {a.keyword.value: a.value for a in place.node.args if a.keyword is not None}
+        plain = [a.value for a in place.node.args if a.keyword is None and not a.star]
+        if source.is_functional(place.node, place.file):
+            others = [one.name for one in recorded.kwargs if one.name not in named]
+            named |= dict(zip(others, plain[len(recorded.args) :], strict=False))
     found: list[Written] = [
         (n, node, argument)
         for n, (node, argument) in enumerate(zip(padded, recorded.args, strict=True))
@@ -193,10 +197,12 @@ def unstated(
     """Yield the arguments that are numbers which the code does not state."""
     for operation in operations:
         place = source.place(operation)
-        bounds = ("min_val", "max_val") if is_relu6(source, operation) else ()
+        is_layer = is_stated(source, operation)
         for written in written_arguments(source, operation):
             name, node, argument = written
-            if name in bounds or (name == "inplace" and writes_own(source.graph, operation)):
+            if name == "inplace" and writes_own(source.graph, operation):
+                continue
+            if is_layer and node is None and name != "inplace":
                 continue
             if argument.kind == "value" or (argument.kind == "literal" and argument.text == "None"):
                 continue
@@ -218,12 +224,12 @@ def writes_own(graph: Graph, operation: Operation) -> bool:
     return is_new and graph.sole_reader(written) == operation
 
 
-def is_relu6(source: Source, operation: Operation) -> bool:
-    """Return whether a bounded value is one of a `self.NAME` that its class only binds to a
-    `ReLU6`, which sets nothing else than its argument."""
+def is_stated(source: Source, operation: Operation) -> bool:
+    """Return whether an operation is a layer of torch whose class makes it with plain numbers
+    alone: `self.act` of `self.act = nn.Hardtanh(0, 6)`."""
     place = source.place(operation)
     file = None if place is None else source.file(place.file)
-    if operation.name != "hardtanh" or place is None or file is None:
+    if operation.recorded.library_call is None or place is None or file is None:
         return False
     owner = next((one for one in file.above(place.node) if isinstance(one, cst.ClassDef)), None)
     if owner is None or not isinstance(place.node, cst.Call):
@@ -231,12 +237,20 @@ def is_relu6(source: Source, operation: Operation) -> bool:
     name = file.code(place.node.func)
     if not name.startswith("self.") or not name.removeprefix("self.").isidentifier():
         return False
+    tree = ast.parse(file.module.code_for_node(owner).strip())
     bound = [
         one.value
-        for one in ast.walk(ast.parse(file.module.code_for_node(owner).strip()))
+        for one in ast.walk(tree)
         if isinstance(one, ast.Assign) and [ast.unparse(target) for target in one.targets] == [name]
     ]
-    return len(bound) == 1 and ast.unparse(bound[0]).partition("(")[0] in RELU6
+    made = bound[0] if len(bound) == 1 else None
+    if not isinstance(made, ast.Call):
+        return False
+    dotted = names_of(file.module, "").dotted(cst.parse_expression(ast.unparse(made.func)))
+    arguments = [*made.args, *(one.value for one in made.keywords if one.arg != "inplace")]
+    is_plain = all(isinstance(one, ast.Constant) for one in arguments)
+    only_in_place = dotted == "torch.nn.ReLU6"  # its one argument
+    return (is_plain or only_in_place) and (dotted or "").startswith("torch.nn.")
 
 
 def is_straight(source: Source, operations: Sequence[Operation], final: Operation) -> bool:

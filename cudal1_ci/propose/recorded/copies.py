@@ -212,7 +212,6 @@ def find_casts(call: Call) -> Iterator[Change]:
 RULES = (
     RecordedRule(
         name="needless_copy_of_tensor",
-        covers=frozenset(("needless_copy",)),
         family="memory layout",
         why="what only reads a tensor reads the original as fast",
         precondition="nothing writes to the copy or the original while it is read",
@@ -221,7 +220,6 @@ RULES = (
     ),
     RecordedRule(
         name="repeat_as_view",
-        covers=frozenset(("repeat_to_expand",)),
         family="memory layout",
         why="expand is a view with stride 0: nothing is written, and readers load one copy",
         precondition="only dimensions of size 1 are repeated, and what is repeated is only read",

@@ -373,7 +373,6 @@ RULES = (
     ),
     RecordedRule(
         name="one_hot_lookup",
-        covers=frozenset(("one_hot_product",)),
         family="algebra",
         why="a product with a one-hot matrix copies rows",
         precondition="nothing else reads the one-hot matrix",

@@ -252,7 +252,6 @@ def is_vector(graph: Graph, value: int | None) -> bool:
 RULES = (
     RecordedRule(
         name="pair_distances",
-        covers=frozenset(("pairwise_distance",)),
         family="algebra",
         why="distances of all pairs need no tensor of all differences",
         precondition="floating-point rows; small distances of large rows lose digits",

@@ -11,7 +11,7 @@ from cudal1_ci.propose.recorded.attention_code import letters
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.scalars import is_number, is_tensor
-from cudal1_ci.propose.recorded.source import File, Place, bracketed
+from cudal1_ci.propose.recorded.source import File, Place, bare, bracketed
 
 SUMS = {"add": "+", "sub": "-", "add_": "+", "sub_": "-"}
 SIGNS = (cst.Add, cst.Subtract)
@@ -56,6 +56,11 @@ def is_sum(node: cst.BaseExpression) -> bool:
     )
 
 
+def argument(code: str) -> str:
+    """Return code as an argument has it."""
+    return cst.Module([]).code_for_node(bare(code))
+
+
 def sum_of(
     call: Call,
     file: File,
@@ -81,16 +86,16 @@ def sum_of(
         if not is_number(file, place, factors[1]):
             return None
         if is_written:
-            return f"{bracketed(base)}.{outer.name}({bare(x)}, alpha={bare(s)})"
-        return f"torch.{name}({bare(base)}, {bare(x)}, alpha={bare(s)})"
+            return f"{bracketed(base)}.{outer.name}({argument(x)}, alpha={argument(s)})"
+        return f"torch.{name}({argument(base)}, {argument(x)}, alpha={argument(s)})"
     if not all(is_tensor(file, place, one) for one in factors if one is not None):
         return None
     if not is_fast(graph, [addend, inner.value(0), inner.value(1)], outer.output):
         return None
     minus = ", value=-1" if name == "sub" else ""
     if is_written:
-        return f"{bracketed(base)}.addcmul_({bare(x)}, {bare(s)}{minus})"
-    return f"torch.addcmul({bare(base)}, {bare(x)}, {bare(s)}{minus})"
+        return f"{bracketed(base)}.addcmul_({argument(x)}, {argument(s)}{minus})"
+    return f"torch.addcmul({argument(base)}, {argument(x)}, {argument(s)}{minus})"
 
 
 def is_fast(graph: Graph, values: list[int | None], result: int | None) -> bool:
@@ -106,14 +111,6 @@ def is_fast(graph: Graph, values: list[int | None], result: int | None) -> bool:
         one is not None and one.shape[-1:] == whole.shape[-1:] and one.stride[-1:] == (1,)
         for one in known
     )
-
-
-def bare(code: str) -> str:
-    """Return code without the brackets around all of it, as an argument has it."""
-    node = cst.parse_expression(code)
-    if node.lpar and not isinstance(node, cst.Tuple | cst.GeneratorExp | cst.NamedExpr):
-        node = node.with_changes(lpar=node.lpar[1:], rpar=node.rpar[:-1])
-    return cst.Module([]).code_for_node(node)
 
 
 def find_product_sums(call: Call) -> Iterator[Change]:

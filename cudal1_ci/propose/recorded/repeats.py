@@ -468,7 +468,6 @@ def without(
 RULES = (
     RecordedRule(
         name="computed_again",
-        covers=frozenset(("computed_once",)),
         family="algebra",
         why="what was computed is read again, where it was computed again",
         precondition="both expressions read the same names, and nothing is written to in between",

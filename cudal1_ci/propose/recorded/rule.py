@@ -23,12 +23,16 @@ from cudal1_ci.propose.apply import (
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.purity import definition_of, pure_calls
 from cudal1_ci.propose.recorded.source import Source
+from cudal1_ci.propose.rewrites.comments import without_lines
 from cudal1_ci.propose.rewrites.rewrite import names_of
 from cudal1_ci.propose.rewrites.unused_imports import without_unused
 from cudal1_ci.propose.rewrites.walk import stored_names, without_dead
 from cudal1_ci.propose.rewrites.width import within_width
 from cudal1_ci.propose.target_file import file_of, with_file
 from cudal1_ci.records import Candidate, Edit, Problem, TextProgram
+
+TRITON = frozenset(("torch", "triton", "triton.language as tl"))
+"""Imports of a file with kernels."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,6 @@ class RecordedRule:
     why: str
     precondition: str
     find: Callable[[Call], Iterable[Change]]
-    covers: frozenset[str] = frozenset()
-    """Rewrites of texts that find less of the same, and are not tried beside it."""
     is_small: bool = False
     """Whether what nearly matches another rule is shown all the same where this one matches."""
 
@@ -208,19 +210,35 @@ class Write(cst.CSTTransformer):
     ):
         self.new, self.functions, self.module = new, functions, module
         self.classes: list[str] = []
+        self.written: set[cst.CSTNode] = set()
+        """New expressions: comments of removed lines go above them."""
+        self.gone: set[cst.CSTNode] = set()
+        self.depth = 0
+        """How many of the changed functions a node is in."""
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:  # noqa: N802
+        self.depth += node in self.functions
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:  # noqa: N802
         self.classes.append(".".join([*self.classes[-1:], node.name.value]))
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
         code = self.new.get(original_node)
+        if code == "" and isinstance(updated_node, cst.SimpleStatementLine) and self.depth:
+            self.gone.add(updated_node)
+            return updated_node
         if code is not None:
-            return replacement(original_node, code, self.module)
+            found = replacement(original_node, code, self.module)
+            self.written |= {found} if isinstance(found, cst.BaseExpression) else set()
+            return found
         if isinstance(original_node, cst.FunctionDef) and original_node in self.functions:
             function = cst.ensure_type(updated_node, cst.FunctionDef)
             names = names_of(self.module, self.classes[-1] if self.classes else "")
             unread = self.functions[original_node]
-            return without_dead(function, {*unread.names}, replace(names, pure=unread.pure))
+            self.depth -= 1
+            names = replace(names, pure=unread.pure)
+            function = without_lines(function, self.gone, self.written)
+            return without_dead(function, {*unread.names}, names, self.written)
         if isinstance(original_node, cst.ClassDef):
             self.classes.pop()
         return updated_node

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
-from cudal1_ci.propose.recorded.graph import Graph, Operation
+from cudal1_ci.propose.recorded.graph import Graph, Operation, canonical
 from cudal1_ci.propose.rewrites.rewrite import names_of
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.target_file import file_text
@@ -86,6 +86,18 @@ class File:
         end = self.characters(span.last_line, span.last_column)
         return self.by_range.get((span.line, start, span.last_line, end))
 
+    def only_on_line(self, line: int, name: str) -> cst.BaseExpression | None:
+        """Return the only expression of a line that is spelled as an operation. Python 3.10 knows
+        the line of an operation, and no columns."""
+        found = [
+            node
+            for node, where in self.ranges.items()
+            if isinstance(node, cst.BinaryOperation | cst.Call)
+            and where.start.line <= line <= where.end.line
+            and name in spelled_as(node)
+        ]
+        return found[0] if len(found) == 1 and isinstance(found[0], cst.BaseExpression) else None
+
     def characters(self, line: int, num_bytes: int) -> int:
         """Return how many characters a number of bytes of a line is."""
         return len(self.lines[line - 1].encode()[:num_bytes].decode(errors="ignore"))
@@ -122,6 +134,24 @@ def parents_in(module: cst.Module) -> dict[cst.CSTNode, cst.CSTNode]:
                     found[one] = node
                     waiting.append(one)
     return found
+
+
+OPERATORS: dict[type[cst.BaseBinaryOp], tuple[str, ...]] = {
+    cst.Add: ("add",),
+    cst.Subtract: ("sub", "rsub"),
+    cst.Multiply: ("mul",),
+    cst.Divide: ("div", "rdiv"),
+    cst.MatrixMultiply: ("matmul", "rmatmul"),
+    cst.Power: ("pow", "rpow"),
+}
+
+
+def spelled_as(node: cst.BinaryOperation | cst.Call) -> tuple[str, ...]:
+    """Return the names of the operations that an expression may be."""
+    if isinstance(node, cst.BinaryOperation):
+        return OPERATORS.get(type(node.operator), ())
+    function = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+    return (canonical(function.value),) if isinstance(function, cst.Name) else ()
 
 
 def key_of(where: CodeRange) -> tuple[int, int, int, int]:
@@ -171,6 +201,8 @@ class Source:
         frame, span = self.frame(operation), operation.recorded.span
         file = None if frame is None else self.file(frame.file)
         node = None if file is None or span is None else file.node_at(span)
+        if file is not None and span is not None and span.column is None:
+            node = file.only_on_line(span.line, operation.name)
         if frame is None or file is None or node is None:
             return None
         above = list(file.above(node))
@@ -202,9 +234,13 @@ class Source:
         elif isinstance(node, cst.Call):
             plain = [one.value for one in node.args if one.keyword is None and not one.star]
             function = node.func
-            is_method = len(plain) == count - 1 and isinstance(function, cst.Attribute)
+            owner = function.value if isinstance(function, cst.Attribute) else None
+            held = self.scope(operation).get(getattr(owner, "value", ""))
+            is_method = len(plain) == count - 1 and not (held and held.kind == "module")
             receiver = [function.value] if is_method and isinstance(function, cst.Attribute) else []
             found = [*receiver, *plain]
+            if len(found) > count and self.is_functional(node, place.file):
+                found = found[:count]  # F.softmax(x, -1) is recorded as softmax(x, dim=-1)
             if operation.name == "einsum" and plain and isinstance(plain[-1], STRINGS):
                 found = [*plain[-1:], *plain[:-1]]  # einops has the equation last
         elif isinstance(node, cst.Attribute):
@@ -212,6 +248,12 @@ class Source:
         else:
             return []
         return found if len(found) == count else []
+
+    def is_functional(self, node: cst.Call, name: str) -> bool:
+        """Return whether an expression calls a function of `torch.nn.functional`."""
+        file = self.file(name)
+        dotted = None if file is None else names_of(file.module, "").dotted(node.func)
+        return (dotted or "").startswith("torch.nn.functional.")
 
     def scope(self, operation: Operation) -> dict[str, Argument]:
         """Return the local variables before an operation."""
@@ -301,6 +343,14 @@ def is_statement(node: cst.CSTNode) -> bool:
 
 def bracketed(code: str) -> str:
     """Return code that can stand before a dot or beside an operator."""
-    node = cst.parse_expression(code)
-    is_closed = bool(node.lpar) or (isinstance(node, ATOMS) and not code.startswith("-"))
+    node = cst.parse_expression(f"({code})")
+    is_closed = len(node.lpar) > 1 or (isinstance(node, ATOMS) and not code.startswith("-"))
     return code if is_closed else f"({code})"
+
+
+def bare(code: str) -> cst.BaseExpression:
+    """Return code without the brackets around all of it, as an argument has it."""
+    node = cst.parse_expression(f"({code.strip()})")
+    num_kept = int(isinstance(node, cst.Tuple | cst.GeneratorExp | cst.NamedExpr))
+    kept = node.lpar[len(node.lpar) - num_kept :]
+    return node.with_changes(lpar=kept, rpar=node.rpar[:num_kept])

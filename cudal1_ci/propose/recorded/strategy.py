@@ -5,88 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
+
 from cudal1_ci.propose import NeedsRecording, Noticed
-from cudal1_ci.propose.apply import operators_of
+from cudal1_ci.propose.apply import described, exemplars_of, operators_of, unique
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.recorded import (
-    activations,
-    attention,
-    cancelled,
-    cells,
-    copies,
-    cumulative,
-    dead,
-    dispatch,
-    experts,
-    factors,
-    filters,
-    foreach,
-    grouped,
-    grown,
-    kernel_order,
-    lookups,
-    loops,
-    masks,
-    nested,
-    norm_gain,
-    norms,
-    pairs,
-    picks,
-    products,
-    repeats,
-    rowwise,
-    scans,
-    sync_loops,
-    syncs,
-    tables,
-    targets,
-    top,
-    triplets,
-)
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.look import Look, look
 from cudal1_ci.propose.recorded.rule import Call, RecordedRule, candidate_with
 from cudal1_ci.propose.recorded.source import Source
-from cudal1_ci.propose.rewrites.strategy import WORTH_COMBINING, exemplars_of, unique
+from cudal1_ci.propose.recorded.table import RULES
 from cudal1_ci.records import Candidate, Evaluation, Problem
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.stats import speedups
 
-RULES: tuple[RecordedRule, ...] = (
-    *scans.RULES,
-    *cells.RULES,
-    *cumulative.RULES,
-    *nested.RULES,
-    *loops.RULES,
-    *experts.RULES,
-    *dispatch.RULES,
-    *attention.RULES,
-    *grouped.RULES,
-    *norms.RULES,
-    *norm_gain.RULES,
-    *activations.RULES,
-    *factors.RULES,
-    *masks.RULES,
-    *filters.RULES,
-    *foreach.RULES,
-    *lookups.RULES,
-    *pairs.RULES,
-    *products.RULES,
-    *rowwise.RULES,
-    *tables.RULES,
-    *targets.RULES,
-    *top.RULES,
-    *triplets.RULES,
-    *kernel_order.RULES,
-    *picks.RULES,
-    *sync_loops.RULES,
-    *syncs.RULES,
-    *grown.RULES,
-    *cancelled.RULES,
-    *copies.RULES,
-    *repeats.RULES,
-    *dead.RULES,
-)
+WORTH_COMBINING = 1.0
+"""Score above which a rewrite that passed is combined with others."""
 
 
 class RecordedRewrites(NeedsRecording):
@@ -109,6 +43,7 @@ class RecordedRewrites(NeedsRecording):
         self.triton = kind == "cuda" if config.triton is None else config.triton
         left_out = {*config.skip}
         self.rules = [one for one in rules if not {one.name, one.family} & left_out]
+        self.worth: set[str] = set()
         self.newest: tuple[Problem, Recording, Look] | None = None
 
     def propose_recorded(
@@ -122,12 +57,7 @@ class RecordedRewrites(NeedsRecording):
         gained together."""
         if speedups.is_negligible(problem, self.min_share):
             return []
-        gained = {
-            name
-            for one in exemplars_of(evaluations)
-            if one.score > WORTH_COMBINING and len(operators_of(one.candidate)) == 1
-            for name in operators_of(one.candidate)
-        } & {one.name for one in self.rules}
+        gained = self.gained(evaluations)
         if evaluations and len(gained) < 2:
             return []
         seen = self.seen(problem, recording)
@@ -144,6 +74,36 @@ class RecordedRewrites(NeedsRecording):
                 made.append(seen.attempt(", ".join(some), write))
         return unique(one for one in made if one is not None)[:n]
 
+    def gained(self, evaluations: Sequence[Evaluation]) -> set[str]:
+        """Return the names of rules that gained by themselves in the reference."""
+        found = {
+            name
+            for one in exemplars_of(evaluations)
+            if one.score > WORTH_COMBINING and len(operators_of(one.candidate)) == 1
+            for name in operators_of(one.candidate)
+        }
+        return found & {one.name for one in self.rules}
+
+    def base(self, evaluations: Sequence[Evaluation]) -> Candidate | None:
+        """Return a model's fastest program, for what gained in the reference."""
+        self.worth = self.gained(evaluations)
+        written = (
+            one
+            for one in exemplars_of(evaluations)
+            if one.candidate.generation is not None and one.score > WORTH_COMBINING
+        )
+        best = next(written, None)
+        return best.candidate if self.worth and best is not None else None
+
+    def propose_on(
+        self, problem: Problem, base: Candidate, recording: Recording, n: int
+    ) -> list[Candidate]:
+        """Return a model's program with all that gained in the reference and matches there."""
+        call = self.call(msgspec.structs.replace(problem, reference=base.program), recording)
+        rules = [one for one in self.rules if one.name in self.worth]
+        made = candidate_with(call, look(rules, call).changes)
+        return [described(problem, base, made.program, made.edits)][:n] if made else []
+
     def noticed(self, problem: Problem, recording: Recording) -> Noticed:
         """Return what rules nearly matched, and those that failed."""
         if speedups.is_negligible(problem, self.min_share):
@@ -157,13 +117,11 @@ class RecordedRewrites(NeedsRecording):
         kept = self.newest
         if kept is not None and kept[0] is problem and kept[1] is recording:
             return kept[2]
-        graph = graph_of(recording)
-        call = Call(problem, graph, Source(problem.reference, graph), triton=self.triton)
-        found = look(self.rules, call)
+        found = look(self.rules, self.call(problem, recording))
         self.newest = problem, recording, found
         return found
 
-
-def covered_by(operators: Sequence[str]) -> frozenset[str]:
-    """Return the rewrites of texts that need not be tried beside recorded ones."""
-    return frozenset(name for rule in RULES if rule.name in operators for name in rule.covers)
+    def call(self, problem: Problem, recording: Recording) -> Call:
+        """Return a recorded call as rules see it."""
+        graph = graph_of(recording)
+        return Call(problem, graph, Source(problem.reference, graph), triton=self.triton)

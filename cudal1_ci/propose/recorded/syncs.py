@@ -331,7 +331,6 @@ def is_zeros(node: cst.BaseExpression, like: str, file: File) -> bool:
 RULES = (
     RecordedRule(
         name="number_on_device",
-        covers=frozenset(("item",)),
         family="host synchronization",
         why="the host does not wait for the device, and queues the next operations at once",
         precondition="only arithmetic with tensors reads the number",

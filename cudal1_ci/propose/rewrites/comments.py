@@ -42,22 +42,6 @@ def without_lines(
     return changed(function, Lines(gone, above))
 
 
-def with_comments(function: cst.FunctionDef, comments: Above) -> cst.FunctionDef:
-    """Return a function with comments above the statements that contain these expressions."""
-    above: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
-    for line, _ in statements_of(function.body):
-        more = [one for node in own_nodes(line) for one in comments.get(node, ())]
-        if more:
-            above[line] = [*leading(line), *more]
-    return changed(function, Lines(frozenset(), above)) if above else function
-
-
-def lost_comments(old: cst.CSTNode, new: cst.CSTNode) -> list[cst.EmptyLine]:
-    """Return own-line comments in an expression, except those that its replacement keeps."""
-    kept = {one.comment.value for one in comments_in(new) if one.comment}
-    return [one for one in comments_in(old) if one.comment and one.comment.value not in kept]
-
-
 def comments_in(node: cst.CSTNode) -> list[cst.EmptyLine]:
     """Return comments on lines of their own, in text order, in the form for above a statement."""
     return [

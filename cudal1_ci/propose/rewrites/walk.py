@@ -1,24 +1,14 @@
-"""Read a function statement by statement: where each expression is, and what locals hold there.
-
-The reading is straight-line: a local is known until it is assigned again, in any branch. What a
-loop assigns is unknown inside the loop. After a replacement, unread assignments are removed.
-"""
+"""Know what statements assign, and remove assignments that nothing reads."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 
 import libcst as cst
 
 from cudal1_ci.propose.rewrites.comments import without_lines
 from cudal1_ci.propose.rewrites.terms import (
-    Env,
-    Local,
     Names,
-    Reader,
-    Term,
     code,
     is_self,
     names_in,
@@ -39,106 +29,6 @@ PURE_MODULES = {
     *(f"torch.nn.{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)),
 }
 """Submodules whose unread call may be dropped."""
-
-
-@dataclass(frozen=True)
-class Occurrence:
-    """An expression in its place."""
-
-    node: cst.BaseExpression
-    term: Term
-    env: Env
-
-
-class Walk:
-    """Read one function."""
-
-    def __init__(self, names: Names):
-        self.reader = Reader(names)
-        self.versions = itertools.count(1)
-
-    def occurrences(self, function: cst.FunctionDef) -> list[Occurrence]:
-        """Return all expressions of a function, outer ones before inner ones."""
-        return list(self.block(statements(function.body), {})[0])
-
-    def block(
-        self, body: Sequence[cst.BaseStatement | cst.BaseSmallStatement], env: Env
-    ) -> tuple[list[Occurrence], Env]:
-        found: list[Occurrence] = []
-        for statement in body:
-            if isinstance(statement, cst.SimpleStatementLine):
-                more, env = self.block(statement.body, env)
-                found += more
-            elif isinstance(statement, cst.BaseCompoundStatement):
-                more, env = self.compound(statement, env)
-                found += more
-            else:
-                found += self.expressions(statement, env)
-                env = self.after(statement, env)
-        return found, env
-
-    def compound(
-        self, statement: cst.BaseCompoundStatement, env: Env
-    ) -> tuple[list[Occurrence], Env]:
-        """Return the expressions of a branch, loop or with; what is assigned inside is unknown
-        after it.
-        """
-        if isinstance(statement, cst.FunctionDef | cst.ClassDef):
-            return [], self.forget({statement.name.value}, env)
-        stored = stored_names(statement)
-        if isinstance(statement, cst.For | cst.While):
-            env = self.forget(stored, env)
-        found: list[Occurrence] = []
-        for child in statement.children:
-            if isinstance(child, cst.BaseExpression):
-                found += self.inside(child, env)
-            elif isinstance(child, cst.BaseSuite):
-                found += self.block(statements(child), env)[0]
-            elif isinstance(child, cst.Else | cst.Finally | cst.ExceptHandler):
-                found += self.block(statements(child.body), self.forget(stored, env))[0]
-            elif isinstance(child, cst.If):
-                found += self.compound(child, env)[0]
-        return found, self.forget(stored, env)
-
-    def expressions(self, statement: cst.CSTNode, env: Env) -> list[Occurrence]:
-        """Return the expressions of a simple statement, without targets of assignments."""
-        if isinstance(statement, cst.Assign | cst.AnnAssign | cst.AugAssign):
-            value = statement.value
-            return [] if value is None else self.inside(value, env)
-        return [
-            occurrence
-            for child in statement.children
-            if isinstance(child, cst.BaseExpression)
-            for occurrence in self.inside(child, env)
-        ]
-
-    def inside(self, node: cst.BaseExpression, env: Env) -> list[Occurrence]:
-        """Return an expression and its parts, outermost first. The names of a lambda or a
-        comprehension are unknown, so its inside is skipped.
-        """
-        found = [Occurrence(node, self.reader.term(node, env), env)]
-        if isinstance(node, cst.Lambda | cst.BaseComp):
-            return found
-        queue = list(node.children)
-        while queue:
-            child = queue.pop(0)
-            if isinstance(child, cst.BaseExpression):
-                found += self.inside(child, env)
-            elif not isinstance(child, cst.Lambda):
-                queue[:0] = child.children
-        return found
-
-    def after(self, statement: cst.CSTNode, env: Env) -> Env:
-        """Return what is known after a simple statement."""
-        if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
-            target = statement.targets[0].target
-            if isinstance(target, cst.Name):
-                term = self.reader.term(statement.value, env)
-                return {**env, target.value: Local(next(self.versions), term)}
-        return self.forget(stored_names(statement), env)
-
-    def forget(self, stored: set[str], env: Env) -> Env:
-        return {**env, **{name: Local(next(self.versions)) for name in stored}}
 
 
 def statements(
@@ -219,9 +109,6 @@ def roots(target: cst.CSTNode) -> set[str]:
     if isinstance(target, cst.StarredElement):
         return roots(target.value)
     return set()
-
-
-# --- dead assignments ---------------------------------------------------------------------------
 
 
 def without_dead(

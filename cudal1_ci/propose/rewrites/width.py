@@ -7,10 +7,10 @@ each. Lines that are still too long are broken again. The author's lines do not 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.rewrite import Swap
 from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.rewrites.walk import calls_in
 
@@ -18,6 +18,22 @@ USUAL, WIDEST = 88, 100
 """Columns that formatters allow, and the most allowed if the author has such lines."""
 STEP = " " * 4
 HERE = "arguments_of_the_call"
+
+
+class Swap(cst.CSTTransformer):
+    """Replace old nodes by new ones."""
+
+    def __init__(self, chosen: Mapping[cst.CSTNode, cst.BaseExpression]):
+        self.chosen = chosen
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return node not in self.chosen
+
+    def on_leave(
+        self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT
+    ) -> cst.CSTNodeT | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNodeT]:
+        new = self.chosen.get(original_node)
+        return updated_node if new is None else new  # type: ignore[return-value]
 
 
 def within_width(before: str, after: str, definitions: str) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from cudal1_ci.propose import NeedsRecording
-from cudal1_ci.propose.apply import described
+from cudal1_ci.propose.apply import described, unique
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.rule import Call, RecordedRule, candidate_with
 from cudal1_ci.propose.recorded.source import Source
-from cudal1_ci.propose.rewrites.strategy import unique
 from cudal1_ci.propose.wrappers.region_code import changes_for
 from cudal1_ci.propose.wrappers.regions import Finder
 from cudal1_ci.propose.wrappers.strategy import compiles, faster, has_region

@@ -17,9 +17,9 @@ from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
 from cudal1_ci.propose import launch_config
 from cudal1_ci.propose.config import PlaybookConfig
+from cudal1_ci.propose.launch_config.strategy import KernelLaunches
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
-from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Evaluation, Problem, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -89,7 +89,7 @@ def reviewed(root, kernel: Kernel, model: FakeModel | None, judge: Judge, *skipp
         )
         bench = RunContext(
             session=judge,
-            strategies=[Playbook(PlaybookConfig(skip=skipped))],
+            strategies=[KernelLaunches(PlaybookConfig(skip=skipped))],
             archive=archive,
             progress=SilentProgress(),
             config=ReviewConfig(),

@@ -16,7 +16,6 @@ from cudal1_ci.optimize.run import review
 from cudal1_ci.propose.llm.contrast import ContrastConfig
 from cudal1_ci.propose.llm.contrastive import OptimizerConfig
 from cudal1_ci.propose.llm.servers import Answer
-from cudal1_ci.propose.rewrites.strategy import Playbook
 from cudal1_ci.records import Candidate, Evaluation, Problem, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -145,39 +144,6 @@ def test_rewrites_that_passed_are_exemplars_of_the_first_round(tmp_path):
     run(tmp_path, model, Judge(lambda number: 1.5), config, FakeProposer([rewrite], []))
     assert "relu(x) * 77" in str(model.prompts[0])
     assert "1.4" in str(model.prompts[0])  # the lower bound of its speedup
-
-
-COPYING = SOURCE.replace("torch.relu(x)", "torch.relu(x.clone() * 2)")
-
-
-@pytest.mark.parametrize("worth", [1.3, 0.9])
-def test_rewrites_that_gained_are_done_to_the_best_of_the_model_in_the_end(tmp_path, worth):
-    """What they come to is the model's too, as its jumps are measured twice."""
-
-    class Knowing(FakeSession):
-        def evaluate(self, problem, candidate):
-            text = candidate.program.source
-            self.asked.append(candidate.proposer)
-            speedup = worth if ".clone()" in text else 1.1 if "class Model(" in text else 3.5
-            return an_evaluation(candidate, "passed", speedup)
-
-        def profile(self, workload, *, is_candidate):
-            return [{"name": "aten::relu", "num_calls": 1, "time_us": 3.5}]
-
-    code = COPYING.format(" + 0").replace("class Model(", "class ModelNew(")
-    model, judge = FakeModel(lambda *_: f"## Code\n```python\n{code}```\n"), Knowing({})
-    problem = a_problem(COPYING.format(""))
-    config = OptimizerConfig(num_rounds=1, num_samples=1)
-    (entry,) = run(tmp_path, model, judge, config, Playbook(), problem=problem).entries
-    written = "model:fake-coder"
-    asked = ["reference", "playbook:needless_copy", "reference", written]
-    if worth < 1:
-        assert judge.asked == asked
-        return
-    assert judge.asked == [*asked, *[f"{written}+needless_copy"] * 2]
-    best = entry.evaluations[entry.best]
-    assert ".clone()" not in best.candidate.program.source
-    assert best.candidate.generation.model == "fake-coder"
 
 
 def test_without_exemplars_none_is_shown(tmp_path):

@@ -14,7 +14,7 @@ from cudal1_ci.discover.plan import survey
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.rewrites.strategy import Playbook
+from cudal1_ci.propose.launch_config.strategy import KernelLaunches
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import FakeSession
@@ -85,7 +85,7 @@ def foreseen(tmp_path, plan, strategy) -> list[str]:
 )
 def test_a_preview_says_what_is_trained(tmp_path, mode, said):
     plan = surveyed(tmp_path, ["float32[4, 4]"], False, mode=mode)
-    (line,) = foreseen(tmp_path, plan, Playbook())
+    (line,) = foreseen(tmp_path, plan, KernelLaunches())
     assert said in line
 
 
@@ -203,13 +203,15 @@ def test_two_kernels_of_one_launcher_are_two_problems_and_a_changed_file_another
     assert one.id == problem(CU).id
 
 
-def test_of_a_kernel_the_playbook_changes_the_launches_alone(tmp_path):
+def test_of_a_kernel_only_launches_are_changed(tmp_path):
     planned, found = kernel_plan(tmp_path, {"ops.py": LAUNCHED}, "ops.py:Far")
-    for one in Playbook().propose(planned.problem, (), 9):
+    for one in KernelLaunches().propose(planned.problem, (), 9):
         (file,) = one.program.overlay
         assert re.sub(r", num_warps=\d+", "", file.text) == LAUNCHED
-    (line,) = (line for line in foreseen(tmp_path, found, Playbook()) if "scale_kernel" in line)
+    (line,) = (
+        line for line in foreseen(tmp_path, found, KernelLaunches()) if "scale_kernel" in line
+    )
     assert "playbook:launch_parameters(num_warps=8), " in line
-    without = Playbook(PlaybookConfig(skip=("launch_parameters",)))
+    without = KernelLaunches(PlaybookConfig(skip=("launch_parameters",)))
     (line,) = (line for line in foreseen(tmp_path, found, without) if "scale_kernel" in line)
     assert line.endswith("a model, where one is given")

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.rewrites.long_rows import HELPERS
-from cudal1_ci.propose.rewrites.strategy import Playbook
-from cudal1_ci.records import Call, Made, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.propose.recorded.long_rows import HELPERS, RULES
+from cudal1_ci.propose.recorded.rule import Call
 from tests import triton_on_torch
+from tests.unit.propose.recorded.rig import proposed
+from tests.unit.propose.recorded.test_forms import module
 
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n"
 
@@ -162,44 +162,23 @@ def test_on_a_gpu_the_kernels_do_the_same(norm, shape, tmp_path):
         torch.testing.assert_close(found, norm(x), rtol=1e-4, atol=1e-5)
 
 
-MODULE = """
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.GroupNorm(2, 4)
-
-    def forward(self, x):
-        return self.norm(x)
-"""
-
-
 @pytest.mark.parametrize(
-    ("shapes", "mode", "is_proposed"),
+    ("norm", "shape", "is_found"),
     [
-        ([(2, 4, 256, 256)], "infer", True),
-        ([(2, 4, 8, 8)], "infer", False),
-        ([(2, 4, 8, 8), (2, 4, 256, 256)], "infer", True),
-        ([(2, 4, 8, 8), None], "infer", True),
-        ([(2, 4, 256, 256)], "train", False),
+        ("nn.GroupNorm(2, 4)", "4, 4, 512, 512", True),
+        ("nn.LayerNorm((4, 512, 512))", "4, 4, 512, 512", True),
+        ("nn.InstanceNorm2d(4, affine=True)", "4, 4, 512, 512", True),
+        ("nn.GroupNorm(2, 4)", "2, 4, 8, 8", False),
+        ("nn.LayerNorm(512)", "4, 4, 512, 512", False),
+        ("nn.BatchNorm2d(4)", "4, 4, 512, 512", False),
+        ("nn.InstanceNorm2d(4, track_running_stats=True)", "4, 4, 512, 512", False),
     ],
 )
-def test_what_is_known_to_be_little_or_trained_is_no_case(shapes, mode, is_proposed):
-    calls = [
-        Made(function="get_inputs")
-        if shape is None
-        else Call(args=(TensorSpec(shape=shape, dtype="float32"),))
-        for shape in shapes
-    ]
-    workloads = tuple(
-        Workload(name=str(n), provenance="traced", init=Call(), call=call, mode=mode)
-        for n, call in enumerate(calls)
-    )
-    problem = Problem(reference=TextProgram(source=MODULE, entry="Model"), workloads=workloads)
-    found = Playbook(PlaybookConfig(triton=True)).propose(problem, (), 8)
-    assert ("playbook:long_row_norm" in {one.proposer for one in found}) is is_proposed
-    without = Playbook(PlaybookConfig(triton=False)).propose(problem, (), 8)
-    assert not any("long_row_norm" in one.proposer for one in without)
+def test_only_long_rows_are_normalized_in_parts(tmp_path, monkeypatch, norm, shape, is_found):
+    text = module(f"self.norm = {norm}", "return F.relu(self.norm(x))")
+    text += f"\n\ndef get_inputs():\n    return [torch.ones({shape})]\n"
+    assert proposed(tmp_path, text, RULES, kind="cuda") == {}, "the call ran on a CPU"
+    monkeypatch.setattr(Call, "has_triton", True)
+    new = proposed(tmp_path, text, RULES).get("long_row_norm", "")
+    assert ("return F.relu(long_row_norm(self.norm, x))" in new) == is_found
+    assert proposed(tmp_path, text, RULES, mode="train") == {}

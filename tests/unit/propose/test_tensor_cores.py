@@ -8,8 +8,11 @@ import importlib.util
 import pytest
 import torch
 
-from cudal1_ci.propose.rewrites.tensor_cores import HELPERS
+from cudal1_ci.propose.recorded.rule import Call
+from cudal1_ci.propose.recorded.tensor_cores import HELPERS, RULES
 from tests import triton_on_torch
+from tests.unit.propose.recorded.rig import proposed
+from tests.unit.propose.recorded.test_forms import module as model
 
 
 @pytest.fixture
@@ -179,3 +182,33 @@ def test_on_a_gpu_products_are_as_exact_as_in_float32(tmp_path, num, m, k, n, is
         found = module.fp32_matmul(a, b)
     assert made
     assert error(found, a, b) <= 4 * error(a @ b, a, b)
+
+
+ROWS = "[torch.randn(2048, 2048)]"
+
+
+@pytest.mark.parametrize(
+    ("init", "forward", "inputs", "expected"),
+    [
+        ("pass", "return F.relu(x @ x.t())", ROWS, "return F.relu(fp32_matmul(x, x.t()))"),
+        ("pass", "return torch.mm(x, x)", ROWS, "return fp32_matmul(x, x)"),
+        ("self.fc = nn.Linear(2048, 2048)", "x = self.fc(x)\nreturn -x * 2", ROWS,
+         "x = fp32_linear(x, self.fc.weight, self.fc.bias)"),
+        ("self.fc = nn.Linear(2048, 2048, bias=False)", "return self.fc(x)", ROWS, None),
+        ("pass", "return torch.mm(x, x)", "[torch.randn(512, 512)]", None),
+        ("pass", "return torch.mm(x, x)", ROWS.replace(")]", ").double()]"), None),
+    ],
+)  # fmt: skip
+def test_large_products_are_found_on_a_gpu(tmp_path, monkeypatch, init, forward, inputs, expected):
+    text = model(init, forward) + f"\n\ndef get_inputs():\n    return {inputs}\n"
+    assert proposed(tmp_path, text, RULES, kind="cuda") == {}, "the call ran on a CPU"
+    monkeypatch.setattr(Call, "has_triton", True)
+    new = proposed(tmp_path, text, RULES).get("fp32_tensor_cores")
+    assert (new is None) == (expected is None)
+    if new is not None and expected is not None:
+        assert expected in new
+        assert new.count("def fp32_matmul") == 1
+        assert "import triton\nimport triton.language as tl\n" in new
+    assert proposed(tmp_path, text, RULES, mode="train") == {}
+    theirs = text.replace("\n\nclass", "\n\ndef fp32_matmul(a, b):\n    return a\n\n\nclass", 1)
+    assert proposed(tmp_path, theirs, RULES) == {}

@@ -7,7 +7,6 @@ import pytest
 
 from cudal1_ci.propose.apply import apply
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.rewrites.table import REWRITES
 from cudal1_ci.propose.wrappers.strategy import MAX_COMBINATIONS, MOST_TRACED, Wrappers
 from cudal1_ci.propose.wrappers.table import WRAPPERS
 from cudal1_ci.records import (
@@ -23,6 +22,7 @@ from cudal1_ci.records import (
 from cudal1_ci.records.recording import RecordedOperation, Recording
 from cudal1_ci.stats import speedups
 from tests.fakes import a_measurement, a_target, an_evaluation
+from tests.unit.propose.fake_rewrites import FAKES
 
 SOURCE = """\
 import torch
@@ -38,7 +38,7 @@ class Model(nn.Module):
         x = self.layer(x)
         return (x * torch.sigmoid(x)).clone() + 1
 """
-BY_NAME = {one.name: one for one in (*REWRITES, *WRAPPERS)}
+BY_NAME = {one.name: one for one in (*FAKES, *WRAPPERS)}
 LAID = ["channels_last_inside", "cudnn_benchmark", "channels_last_inside+cudnn_benchmark"]
 GENERATION = Generation(model="a-model", temperature=0.8, max_tokens=9, prompt_digest="0")
 

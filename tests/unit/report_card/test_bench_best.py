@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from cudal1_ci.optimize.strategies import default_strategies
+from cudal1_ci.optimize.strategies import default_strategies, proposed_by
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.records import Candidate, Edit, Generation, TextProgram
 from cudal1_ci.report_card.columns import COLUMNS, DEFAULT, CardConfig, column_of, strategies_for
@@ -17,6 +20,7 @@ from cudal1_ci.report_card.run import run
 from cudal1_ci.report_card.tasks import Published
 from cudal1_ci.report_card.worth import worth
 from tests.fakes import FakeSession, an_evaluation
+from tests.unit.propose.recorded.rig import problem_and_recording
 from tests.unit.report_card.rig import Judge, a_bench, a_task, found, told
 
 SOURCE = """\
@@ -32,8 +36,20 @@ TASK = a_task(source=SOURCE)
 GENERATION = Generation(model="coder", temperature=0.8, max_tokens=9, prompt_digest="0")
 
 
+@functools.cache
+def recording_of():
+    """Return a recorded call of the task."""
+    inputs = "\n\ndef get_inputs():\n    return [torch.ones(2, 3)]\n"
+    with tempfile.TemporaryDirectory() as folder:
+        return problem_and_recording(Path(folder), SOURCE + inputs)[1]
+
+
 class Multiplying(FakeSession):
     """Knows rewrites and wrappers by a word in the text; their gains multiply."""
+
+    def record(self, problem, workload):
+        del problem, workload
+        return recording_of()
 
     def evaluate(self, problem, candidate):
         source = candidate.program.source
@@ -53,7 +69,7 @@ def test_a_combination_is_a_trial_of_best_and_what_it_is_worth(tmp_path):
     (task,) = document.tasks
     assert [result.solver for result in task.results] == ["compile", "playbook", "best"]
     (trial,) = task.results[-1].trials
-    assert trial.candidate.proposer == "playbook:silu+compile"
+    assert trial.candidate.proposer == "playbook:activation+compile"
     assert "@torch.compile" in trial.code
     best = worth(task, "best")
     assert (best.solver, best.trial) == ("best", trial)
@@ -61,7 +77,7 @@ def test_a_combination_is_a_trial_of_best_and_what_it_is_worth(tmp_path):
     assert worth(task, "playbook").speedup == pytest.approx(1.5, rel=0.02)
     assert {row.solver: row for row in document.card}["best"].num_given == 1
     page = render_page(document)
-    assert '<span class="place">playbook:silu+compile</span>' in page
+    assert '<span class="place">playbook:activation+compile</span>' in page
     assert 'id="m0t0-best"' in page
 
 
@@ -70,7 +86,7 @@ def test_what_has_no_column_of_its_own_is_a_trial_of_best(tmp_path):
         (task,) = run(found(TASK), *bench).tasks
     (best,) = task.results
     names = [trial.candidate.proposer for trial in best.trials]
-    assert names == ["playbook:silu", "playbook:compile", "playbook:silu+compile"]
+    assert names == ["playbook:activation", "playbook:compile", "playbook:activation+compile"]
 
 
 def test_a_kill_in_the_turn_of_best_leaves_its_task_out_until_it_goes_on(tmp_path):
@@ -113,13 +129,13 @@ def operators_proposed(columns, kind, config=None):
     return [
         one.proposer
         for strategy in strategies_for(task, config, kind)
-        for one in strategy.propose(task.problem, (), 20)
+        for one in proposed_by(strategy, task.problem, recording_of(), (), 20)
     ]
 
 
 def test_columns_choose_strategies():
     assert operators_proposed(("eager",), "cuda") == ["eager"]
-    assert operators_proposed(("playbook",), "cuda") == ["playbook:silu"]
+    assert operators_proposed(("playbook",), "cuda") == ["playbook:activation"]
     assert operators_proposed(("cuda-graph",), "cuda") == ["playbook:cuda_graph"]
     assert operators_proposed(("cuda-graph",), "cpu") == []
     assert operators_proposed(("published",), "cpu") == ["published:h100"]
@@ -129,7 +145,7 @@ def test_columns_choose_strategies():
     every = operators_proposed(COLUMNS, "cuda")
     assert every == [
         "eager",
-        "playbook:silu",
+        "playbook:activation",
         "playbook:compile",
         "playbook:cuda_graph",
         *names,
@@ -142,7 +158,11 @@ def test_columns_choose_strategies():
 def test_best_is_what_scan_proposes(kind):
     config = PlaybookConfig(compile=True)
     strategies = default_strategies(config, kind)
-    of_scan = [one for each in strategies for one in each.propose(TASK.problem, (), 20)]
+    of_scan = [
+        one
+        for each in strategies
+        for one in proposed_by(each, TASK.problem, recording_of(), (), 20)
+    ]
     assert operators_proposed(("best",), kind, config) == [one.proposer for one in of_scan]
 
 

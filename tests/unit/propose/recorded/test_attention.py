@@ -61,6 +61,8 @@ def get_inputs():
 """
 
 FOUND = {
+    "learned scale": "return ((q @ k.mT) * self.gain).softmax(-1) @ v",
+    "learned temperature": "return ((q @ k.mT) / self.gain).softmax(-1) @ v",
     "plain": "return torch.softmax(q @ k.transpose(-2, -1) / 2.0, dim=-1) @ v",
     "no scale": "return (q @ k.mT).softmax(-1) @ v",
     "scale first": """
@@ -245,7 +247,6 @@ NOT_FOUND = {
         s = torch.baddbmm(mask[:, 0], q[:, 0], k[:, 0].mT)
         s = s * self.scale
         return s.softmax(-1) @ v[:, 0]""",
-    "learned scale": "return ((q @ k.mT) * self.gain).softmax(-1) @ v",
     "small negative number": "return (q @ k.mT).masked_fill(mask > 0, -1.0).softmax(-1) @ v",
     "a function of scores": "return torch.tanh(q @ k.mT).softmax(-1) @ v",
     "mask of scores": """
@@ -279,6 +280,10 @@ NOT_FOUND = {
         with torch.autocast("cpu", enabled=False):
             w = (q @ k.mT).softmax(-1)
         return w @ v""",
+    "a branch for a torch without it, or turned off": """
+        if hasattr(F, "scaled_dot_product_attention") and mask is None:
+            return F.scaled_dot_product_attention(q, k, v)
+        return (q @ k.mT).softmax(-1) @ v""",
     "one head for all": "return (q @ k[:, :1].mT).softmax(-1) @ v",
 }
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from cudal1_ci.propose.recorded.graph import graph_of
 from cudal1_ci.propose.recorded.look import unique_changes
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, candidate_with, shown
 from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.recorded.strategy import RecordedRewrites
-from cudal1_ci.records import TextProgram
+from cudal1_ci.records import Candidate, Generation, TextProgram
+from tests.fakes import an_evaluation
 from tests.unit.propose.recorded.rig import problem_and_recording
 
 TEXT = """
@@ -130,3 +133,41 @@ def test_rules_are_tried_alone_then_all_together_and_a_skipped_one_is_not(tmp_pa
     found = RecordedRewrites(rules=rules).propose_recorded(problem, recording, (), 9)
     assert [[edit.operator for edit in one.edits] for one in found] == [["a"], ["b"], ["a", "b"]]
     assert RecordedRewrites(rules=rules).propose(problem, (), 9) == []
+
+
+def test_what_gained_is_done_to_the_best_program_of_a_model_too(tmp_path):
+    rules = (renamed("sin", "x.cos()", "a"), renamed("relu", "x.abs()", "b"))
+    strategy = RecordedRewrites(rules=rules)
+    problem, recording = problem_and_recording(tmp_path, TEXT)
+    first, second, _ = strategy.propose_recorded(problem, recording, (), 9)
+    known = [an_evaluation(first, speedup=0.9), an_evaluation(second, speedup=1.2)]
+    assert strategy.base(known) is None
+    text = TEXT.replace("class Model", "class ModelNew").replace("scaled.sin()", "(scaled + 1)")
+    program = TextProgram(source=text, entry="ModelNew")
+    generation = Generation(model="m", temperature=0.8, max_tokens=9, prompt_digest="0")
+    written = Candidate(problem_id=problem.id, program=program, proposer="m", generation=generation)
+    slow, fast = (an_evaluation(written, speedup=one) for one in (0.9, 1.5))
+    assert strategy.base([*known, slow]) is None
+    assert strategy.base([known[0], fast]) is None, "nothing gained in the reference"
+    assert strategy.base([*known, fast]) == written
+    again = problem_and_recording(tmp_path, text.replace("ModelNew", "Model"))[1]
+    (found,) = strategy.propose_on(problem, written, again, 9)
+    assert source_of(found) == text.replace("x.relu()", "x.abs()")
+    assert found.generation == generation
+    assert [one.operator for one in found.edits] == ["b"]
+    assert found.exemplar_ids == (written.id,)
+
+
+def test_without_columns_the_only_such_expression_of_a_line_is_taken(tmp_path):
+    text = TEXT.replace("scaled.sin() + kept", "scaled.sin() + kept.sin() + x.cos()")
+    problem, recording = problem_and_recording(tmp_path, text)
+    operations = tuple(
+        msgspec.structs.replace(
+            one, span=one.span and msgspec.structs.replace(one.span, column=None, last_column=None)
+        )
+        for one in recording.operations
+    )
+    old = msgspec.structs.replace(recording, operations=operations)
+    strategy = RecordedRewrites(rules=(renamed("cos", "x.tan()", "a"), renamed("sin", "x", "b")))
+    (found,) = strategy.propose_recorded(problem, old, (), 9)
+    assert source_of(found) == text.replace("x.cos()", "x.tan()").replace("Model", "ModelNew", 0)

@@ -13,19 +13,11 @@ Computing Sample Variances", Stanford STAN-CS-79-773, 1979.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-import libcst as cst
-
-from cudal1_ci.propose.rewrites.rewrite import (
-    Replacement,
-    Rewrite,
-    Site,
-    SourceEdit,
-    expressions,
-    with_triton,
-)
-from cudal1_ci.propose.rewrites.terms import Term, code
-from cudal1_ci.records import Call, TensorSpec
+from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.patterns import layer_match, written
+from cudal1_ci.propose.recorded.rule import TRITON, Call, Change, RecordedRule
 
 HELPERS = '''
 
@@ -151,59 +143,46 @@ def long_row_norm(norm, x):
 
 LEAST, LONG = 2**22, 2**14
 """Least numbers of all rows and of one row, as in the helpers."""
-WIDENED = 64
-"""No input is expected to be this many times larger than those that a module is called with."""
 
 
-def may_be_much(site: Site) -> bool:
-    """Return whether not all known inputs are small."""
-    calls = [workload.call for workload in site.workloads]
-    given = [call for call in calls if isinstance(call, Call)]
-    tensors = [
-        one
-        for call in given
-        for one in (*call.args, *call.kwargs.values())
-        if isinstance(one, TensorSpec)
-    ]
-    largest = max((math.prod(one.shape) for one in tensors), default=LEAST)
-    return len(given) < len(calls) or largest * WIDENED >= LEAST
+def find_norms(call: Call) -> Iterator[Change]:
+    """Find layers that normalize over long rows."""
+    for operation in call.graph.operations if call.has_triton and call.is_inference else ():
+        found = layer_match(call, operation)
+        if found is None or not is_long(call, operation):
+            continue
+        layer, match = found
+        template = f"long_row_norm({layer}, X)"
+        change = written(call, match, template, HELPERS, TRITON)
+        if change is not None:
+            yield change
 
 
-def may_be_long(term: Term, site: Site) -> bool:
-    """Return whether the layer's rows may be long, by the text. A LayerNorm over one dimension
-    covers some hundred channels, so only one over a shape counts.
-    """
-    made = site.names.attributes[str(term.value).removeprefix("self.")]
-    if not (site.names.dotted(made.func) or "").endswith("LayerNorm"):
-        return True
-    for place, arg in enumerate(made.args):
-        if (arg.keyword.value if arg.keyword else place) in (0, "normalized_shape"):
-            if isinstance(arg.value, cst.Integer):
-                return arg.value.evaluated_value >= LONG
-            return isinstance(arg.value, cst.Tuple | cst.List) or "shape" in code(arg.value)
-    return False
+def is_long(call: Call, operation: Operation) -> bool:
+    """Return whether each mean is one of many numbers."""
+    known = call.graph.of(operation.value(0))
+    if known is None or math.prod(known.shape) < LEAST:
+        return False
+    count, sizes = math.prod(known.shape[1:]), operation.literal(1, "normalized_shape")
+    if operation.name == "layer_norm" and isinstance(sizes, tuple):
+        return math.prod(sizes) >= LONG
+    if operation.name == "group_norm":
+        groups = operation.literal(1, "num_groups")
+        return isinstance(groups, int) and count // groups >= LONG
+    statistics = operation.value(1, "running_mean")
+    is_own = operation.name == "instance_norm" and statistics is None
+    return is_own and math.prod(known.shape[2:]) >= LONG
 
 
-def in_parts(site: Site) -> SourceEdit | None:
-    """Replace all normalizations of a target that is called for inference."""
-
-    def norm(term: Term) -> Replacement | None:
-        if term.op != "norm_module" or not may_be_long(term, site):
-            return None
-        return Replacement(f"long_row_norm({term.value}, X)", {"X": term.args[0]}, (HELPERS,))
-
-    return with_triton(expressions(norm)(site)) if site.is_inference and may_be_much(site) else None
-
-
-REWRITES = (
-    Rewrite(
+RULES = (
+    RecordedRule(
         name="long_row_norm",
         family="normalization",
-        precondition="a call of an nn.LayerNorm over a shape, an nn.GroupNorm or an "
-        "nn.InstanceNorm without running statistics on a GPU, in inference; normalized over "
-        "16,384 numbers or more, of 4 million or more; two Triton kernels are added to the file",
         why="each mean and variance is one block's work in torch, and few of them leave a GPU "
-        "idle; taken of parts of a row and joined, all of it reads.",
-        apply=in_parts,
+        "idle; taken of parts of a row and joined, all of it reads",
+        precondition="a call of an nn.LayerNorm, an nn.GroupNorm or an nn.InstanceNorm without "
+        "running statistics on a GPU, in inference; normalized over 16,384 numbers or more, of "
+        "4 million or more; two Triton kernels are added to the file",
+        find=find_norms,
     ),
 )

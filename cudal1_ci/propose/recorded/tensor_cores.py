@@ -12,18 +12,12 @@ the FP32 theoretical peak performance", arXiv 2203.03341.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from cudal1_ci.propose.rewrites.rewrite import (
-    Replacement,
-    Rewrite,
-    Rule,
-    Site,
-    SourceEdit,
-    expressions,
-    with_triton,
-)
-from cudal1_ci.propose.rewrites.terms import Term
+from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.patterns import Leaf, Match, written
+from cudal1_ci.propose.recorded.rule import TRITON, Call, Change, RecordedRule
 
 HELPERS = '''
 
@@ -160,47 +154,48 @@ def fp32_linear(x, weight, bias):
 '''
 
 
-def rules() -> Iterator[Rule]:
-    """Yield rules for products of two operands, and for linear layers."""
-    for op in ("matmul", "mm", "bmm"):
-        yield product(op)
-    yield linear
+MUCH = 2**32
+"""Multiplications of a product that is worth it, as in the helpers."""
 
 
-def product(op: str) -> Rule:
-    """Return the rule for `a @ b`."""
-
-    def applied(term: Term) -> Replacement | None:
-        if term.op != op or len(term.args) != 2 or term.named:
-            return None
-        bindings = {"X": term.args[0], "Y": term.args[1]}
-        return Replacement("fp32_matmul(X, Y)", bindings, (HELPERS,))
-
-    return applied
-
-
-def linear(term: Term) -> Replacement | None:
-    """Match `self.fc(x)` with a bias."""
-    if term.op != "linear_module":
-        return None
-    layer = term.value
-    template = f"fp32_linear(X, {layer}.weight, {layer}.bias)"
-    return Replacement(template, {"X": term.args[0]}, (HELPERS,))
-
-
-def on_tensor_cores(site: Site) -> SourceEdit | None:
-    """Replace all products of a target that is called for inference."""
-    return with_triton(expressions(*rules())(site)) if site.is_inference else None
+def find_products(call: Call) -> Iterator[Change]:
+    """Find large products of matrices, and linear layers with a bias, of float32."""
+    for operation in call.graph.operations if call.has_triton and call.is_inference else ():
+        names, template = "XY", "fp32_matmul(X, Y)"
+        if operation.name == "linear":
+            names, template = "XWB", "fp32_linear(X, W, B)"
+        elif operation.name != "matmul":
+            continue
+        arguments = [operation.argument(n) for n in range(len(names))]
+        leaves = {
+            name: Leaf(one, operation, n)
+            for n, (name, one) in enumerate(zip(names, arguments, strict=True))
+            if one is not None and one.value is not None
+        }
+        if len(leaves) == len(names) and is_large(call, operation):
+            change = written(
+                call, Match(call.graph, (operation,), leaves), template, HELPERS, TRITON
+            )
+            if change is not None:
+                yield change
 
 
-REWRITES = (
-    Rewrite(
+def is_large(call: Call, operation: Operation) -> bool:
+    """Return whether a product of float32 has many multiplications."""
+    one, out = call.graph.of(operation.value(0)), call.graph.of(operation.output)
+    if one is None or out is None or one.dtype != "float32" or len(one.shape) < 2:
+        return False
+    return math.prod(one.shape) * out.shape[-1] >= MUCH
+
+
+RULES = (
+    RecordedRule(
         name="fp32_tensor_cores",
         family="tensor cores",
+        why="a float32 number is the sum of two in TF32: three products on tensor cores are as "
+        "exact as one in float32, which has no tensor cores",
         precondition="a product of matrices, or of many pairs of them, of finite float32 numbers "
         "on a GPU, in inference; two Triton kernels are added to the file",
-        why="a float32 number is the sum of two in TF32: three products on tensor cores are as "
-        "exact as one in float32, which has no tensor cores.",
-        apply=on_tensor_cores,
+        find=find_products,
     ),
 )
