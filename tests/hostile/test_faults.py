@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from experiments.publication_faults import KILLS
+from experiments.publication_faults import KILLS, table
 from tests.hostile.faults import FAULTS, FLOWS, trial, whole
 
 ROOT = Path(__file__).parents[2]
@@ -35,3 +36,12 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(tmp_path, kind
     words = [sys.executable, "-m", "tests.hostile.killed", kind, str(KILLS[kind]), str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_the_page_on_adoption_states_what_the_raw_result_holds():
+    raw = ROOT / "assets" / "results" / "publication-faults.json"
+    document = json.loads(raw.read_text("utf-8"))
+    page = (ROOT / "docs" / "lab" / "adoption.md").read_text("utf-8")
+    assert table(document) in page
+    assert len(document["api"]) + sum(row["kills"] for row in document["kills"]) >= 400
+    assert not any(row["wrong"] for row in [*document["api"], *document["kills"]])
