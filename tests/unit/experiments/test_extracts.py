@@ -182,9 +182,9 @@ def test_the_page_on_acceptance_states_what_its_raw_result_holds():
     winners = [one for result in raw["results"] for one in result["winners"]]
     checked = [one["checked"] for one in winners]
     places = {result["repository"]: result for result in raw["results"] if result["winners"]}
-    assert len(winners) == 3
-    assert len(places) == 2
-    assert "Three edits of the source by rules, in two repositories" in page
+    assert len(winners) == 4
+    assert len(places) == 3
+    assert "Four edits of the source by rules, in three repositories" in page
     for name, result in places.items():
         assert f"{name} {result['commit'][:7]}" in page
     assert all(one["said"].startswith("Accepted") for one in winners)
