@@ -17,6 +17,7 @@ from typing import Literal
 import libcst as cst
 
 from cudal1_ci.propose.rewrites.elementwise import ARITHMETIC, SIZES
+from cudal1_ci.propose.rewrites.nodes import in_order
 from cudal1_ci.propose.rewrites.rewrite import Site, occurrences_in
 from cudal1_ci.propose.rewrites.scales import number
 from cudal1_ci.propose.rewrites.steps import descendants
@@ -175,13 +176,6 @@ def assigned_to_self(
                 for one in descendants(target):
                     if isinstance(one, cst.Attribute) and is_self(one.value):
                         yield one.attr.value, None
-
-
-def in_order(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield a node and all below it, in text order."""
-    yield node
-    for child in node.children:
-        yield from in_order(child)
 
 
 def assigned_in_body(

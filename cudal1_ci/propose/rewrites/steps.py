@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from cudal1_ci.propose.rewrites.nodes import children_of
 from cudal1_ci.propose.rewrites.terms import Names, is_self, names_in
 from cudal1_ci.propose.rewrites.walk import (
     assigned_name,
@@ -155,5 +156,5 @@ def descendants(node: cst.CSTNode) -> list[cst.CSTNode]:
     while queue:
         one = queue.pop()
         found.append(one)
-        queue.extend(one.children)
+        queue.extend(children_of(one))
     return found
