@@ -7,6 +7,7 @@ to serve them is the affair of a run.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,11 @@ def model_diagnoses(config: ModelConfig) -> Iterator[Diagnosis]:
     """Check the configured model; the checks end at the first that fails."""
     if not config.is_url:
         yield weights(config)
+        return
+    if importlib.util.find_spec("openai") is None:
+        found = "the openai package is not installed beside cudal1-ci"
+        fix = "install cudal1-ci with its extra: `uv tool install 'cudal1-ci[model]'`"
+        yield Diagnosis(name="model", grade="missing", found=found, fix=fix)
         return
     asked = msgspec.structs.replace(config, **SHORT)
     try:

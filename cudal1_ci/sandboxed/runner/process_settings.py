@@ -82,8 +82,10 @@ HOOKS = {
     if name.startswith("_global_") and isinstance(hooks, dict)
 }
 """Hooks of all modules and all optimizers."""
+with contextlib.suppress(AttributeError):
+    torch._functorch.vmap.lazy_load_decompositions()  # type: ignore[attr-defined]
 KERNELS = frozenset(torch.library._impls)
-"""Kernels that torch itself registers from Python when it is imported."""
+"""Kernels that torch itself registers from Python, when it is imported or first calls `vmap`."""
 SET_ONLY = ("_jit_set_profiling_executor", "_jit_set_profiling_mode")
 """Functions of torch._C that set what nothing else returns."""
 REGISTER_AT_IMPORT = ("torch._inductor", "torch._dynamo", "triton", "multiprocessing.util", "numba")

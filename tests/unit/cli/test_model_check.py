@@ -57,3 +57,11 @@ def test_weights_are_looked_for(tmp_path):
     assert fix.startswith("expected a folder of weights")
     ((_, grade, found, _),) = said(ModelConfig(model="owner/name"))
     assert (grade, found) == ("ok", "owner/name is an id of the hub; not asked")
+
+
+def test_without_the_package_for_servers_its_extra_is_named(monkeypatch):
+    monkeypatch.setattr("cudal1_ci.cli.model_check.importlib.util.find_spec", lambda _: None)
+    ((_, grade, found, fix),) = said(ModelConfig(model="http://127.0.0.1:9/v1"))
+    assert grade == "missing"
+    assert "openai" in found
+    assert "cudal1-ci[model]" in fix

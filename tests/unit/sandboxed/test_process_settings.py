@@ -84,3 +84,9 @@ def test_what_the_reference_changes_too_is_no_change():
 def test_what_may_flatter_a_time_is_refused(name, text, patch):
     assert is_refused(name, is_patch=False) is text
     assert is_refused(name, is_patch=True) is patch
+
+
+def test_the_first_vmap_of_a_process_changes_no_setting(tmp_path):
+    before = values(tmp_path)
+    torch.vmap(torch.sin)(torch.ones(2))
+    assert changes(before, values(tmp_path)) == ()

@@ -127,6 +127,15 @@ for i, one in enumerate(h):
         out[i, j] = F.cosine_similarity(one[:4], other[:4], dim=0) * 2
 return out""",
     ),
+    "distances": (
+        "pairs_at_once",
+        """n, m = h.shape[0], y.shape[0]
+out = torch.zeros((n, m))
+for i in range(n):
+    for j in range(m):
+        out[i][j] = torch.norm(h[i] - y[j, :5], p=2)
+return out""",
+    ),
     "three loops": (
         "pairs_at_once",
         """n, m = x.size(0), x.size(1)
@@ -299,3 +308,10 @@ def test_loop_is_found_and_gives_the_same(tmp_path: Path, rule: str, body: str) 
 def test_look_alike_is_left_alone(tmp_path: Path, rule: str, body: str) -> None:
     found = proposed(tmp_path, text_of(body), [one for one in RULES if one.name == rule])
     assert found == {}
+
+
+def test_pairs_of_no_rows_are_left_out(tmp_path: Path) -> None:
+    text = text_of(FOUND["three loops"][1])
+    new = proposed(tmp_path, text, nested.RULES)["pairs_at_once"]
+    empty = "torch.randn(3, 6)", "torch.randn(0, 6)"
+    assert_same(tmp_path, text.replace(*empty), new.replace(*empty))
