@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -10,7 +10,10 @@ import libcst as cst
 from cudal1_ci.propose.recorded.bounds import plus
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.source import IMPURE, bracketed
+from cudal1_ci.propose.rewrites.nodes import in_order
 
+within = in_order
+"""A node and what is in it."""
 COPIES = frozenset(("clone", "detach", "contiguous"))
 UNARY = CASTS.union(
     COPIES,
@@ -155,13 +158,6 @@ def aligned(parts: Sequence[Lifted]) -> list[Lifted]:
                 one = replace(one, code=f"{bracketed(one.code)}[{nones}]", rank=rank)
         new.append(one)
     return new
-
-
-def within(node: cst.CSTNode) -> Iterable[cst.CSTNode]:
-    """Yield a node and what is in it."""
-    yield node
-    for one in node.children:
-        yield from within(one)
 
 
 def is_impure(operation: Operation) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -24,6 +24,7 @@ from cudal1_ci.propose.recorded.lifted import Refused
 from cudal1_ci.propose.recorded.recurrence import Output, Scan, shown_scan
 from cudal1_ci.propose.recorded.recurrence_axes import Axis, Dims, Leaf
 from cudal1_ci.propose.recorded.rule import Change
+from cudal1_ci.propose.rewrites.nodes import in_order
 
 MODULES = frozenset(("torch", "triton", "triton.language as tl"))
 LIBDEVICE = "triton.language.extra.libdevice as libdevice"
@@ -453,7 +454,7 @@ class Kernel:
         """Return the loop behind a check, with the kernel before it."""
         scan, loop = self.scan, self.scan.loop
         bounds = scan.terms.bounds
-        taken = {one.value for one in within_names(loop.function)}
+        taken = {one.value for one in in_order(loop.function) if isinstance(one, cst.Name)}
         inputs = "scanned"
         while inputs in taken:
             inputs += "_"
@@ -488,13 +489,6 @@ class Kernel:
             modules=modules,
             definitions=definitions,
         )
-
-
-def within_names(node: cst.CSTNode) -> Iterable[cst.Name]:
-    found = [node] if isinstance(node, cst.Name) else []
-    for one in node.children:
-        found += within_names(one)
-    return found
 
 
 def names_of(code: str) -> set[str]:

@@ -11,6 +11,8 @@ from itertools import takewhile
 
 import libcst as cst
 
+from cudal1_ci.propose.rewrites.nodes import in_order
+
 BLOCKS = (
     cst.BaseSuite, cst.BaseStatement, cst.Else, cst.Finally, cst.ExceptHandler,
     cst.ExceptStarHandler, cst.MatchCase,
@@ -87,13 +89,6 @@ def own_nodes(line: cst.CSTNode) -> Iterator[cst.CSTNode]:
     for child in line.children:
         if not isinstance(child, BLOCKS):
             yield from in_order(child)
-
-
-def in_order(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield a node and all below it, in text order."""
-    yield node
-    for child in node.children:
-        yield from in_order(child)
 
 
 class Lines(cst.CSTTransformer):

@@ -6,7 +6,7 @@ which it ran, in all functions up to the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -15,6 +15,7 @@ from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.purity import definition_of, is_pure_frame
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import IMPURE, File
+from cudal1_ci.propose.rewrites.nodes import in_order
 from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.wrappers.fusible import Fusible
 
@@ -93,7 +94,7 @@ class Body:
         if any(isinstance(a, cst.FunctionDef) for a in self.file.above(self.function)):
             return False
         refused = cst.Yield | cst.Await | cst.Global | cst.Nonlocal
-        return not any(isinstance(one, refused) for one in nodes_in(self.function.body))
+        return not any(isinstance(one, refused) for one in in_order(self.function.body))
 
     def has_lost(self, node: cst.CSTNode) -> bool:
         """Return whether an operation of a statement is at no known expression."""
@@ -128,13 +129,6 @@ def bodies_of(call: Call) -> list[Body]:
                     body.is_recursive = True
             number, span, child = frame.caller, frame.call, number
     return [*found.values()]
-
-
-def nodes_in(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield a node and all below it, from the outside."""
-    yield node
-    for child in node.children:
-        yield from nodes_in(child)
 
 
 # --- what an expression is -----------------------------------------------------------------------
@@ -195,7 +189,7 @@ class Reader:
         """Return whether an expression draws random numbers, or makes the host wait: what it gives
         is another number at each call."""
         operations = [
-            one.operation for each in nodes_in(node) for one in self.body.ran.get(each, [])
+            one.operation for each in in_order(node) for one in self.body.ran.get(each, [])
         ]
         return any(one.recorded.syncs or one.name in IMPURE - {"dropout"} for one in operations)
 

@@ -20,8 +20,9 @@ from cudal1_ci.propose.recorded.lifted import Swap
 from cudal1_ci.propose.recorded.purity import definition_of
 from cudal1_ci.propose.recorded.rule import Call, Change
 from cudal1_ci.propose.recorded.source import File
+from cudal1_ci.propose.rewrites.nodes import in_order
 from cudal1_ci.propose.rewrites.rewrite import names_of
-from cudal1_ci.propose.wrappers.bodies import Body, nodes_in
+from cudal1_ci.propose.wrappers.bodies import Body
 from cudal1_ci.propose.wrappers.fusible import MOVED, QUERIES
 from cudal1_ci.propose.wrappers.regions import Region, is_local, is_return
 
@@ -124,7 +125,7 @@ class Writer:
         self.nodes: tuple[cst.CSTNode, ...] = (
             region.statements if region.expression is None else (region.expression,)
         )
-        inside = [node for one in self.nodes for node in nodes_in(one)]
+        inside = [node for one in self.nodes for node in in_order(one)]
         self.names = {one.value for one in inside if isinstance(one, cst.Name)}
         self.reads = Reads()
         self.new: dict[cst.CSTNode, str] = {}
@@ -174,7 +175,7 @@ class Writer:
                 self.visit(child, sometimes)
 
     def store(self, target: cst.BaseExpression, sometimes: bool) -> None:
-        for one in nodes_in(target):
+        for one in in_order(target):
             if isinstance(one, cst.Name):
                 if sometimes:
                     self.read(one.value, sometimes)
@@ -267,7 +268,7 @@ class Writer:
 
     def is_of_self(self, name: str) -> bool:
         """Return whether a name is read only as an attribute."""
-        inside = [node for one in self.nodes for node in nodes_in(one)]
+        inside = [node for one in self.nodes for node in in_order(one)]
         used = [one for one in inside if isinstance(one, cst.Name) and one.value == name]
         parents = [self.file.parents.get(one) for one in used]
         attributes = [
@@ -358,7 +359,7 @@ class Writer:
         elif (helper := self.helper()) is not None:
             wanted = f"apply_{helper}"
         module = self.file.module
-        taken = {one.value for one in nodes_in(module) if isinstance(one, cst.Name)} | self.taken
+        taken = {one.value for one in in_order(module) if isinstance(one, cst.Name)} | self.taken
         for name in (wanted, *(f"{wanted}_{n}" for n in range(2, 9))):
             if name not in taken:
                 return name
@@ -412,8 +413,8 @@ def returned_names(line: cst.CSTNode, stored: dict[str, None]) -> list[str]:
 
 def local_names(function: cst.FunctionDef) -> set[str]:
     """Return what a function binds: its parameters, and names that it assigns."""
-    found = {one.name.value for one in nodes_in(function.params) if isinstance(one, cst.Param)}
-    for node in nodes_in(function.body):
+    found = {one.name.value for one in in_order(function.params) if isinstance(one, cst.Param)}
+    for node in in_order(function.body):
         found |= bound_by(node)
     return found
 
@@ -443,11 +444,11 @@ def plain_names(target: cst.CSTNode) -> Iterator[str]:
 
 def bound_before(file: File, function: cst.FunctionDef, node: cst.CSTNode) -> set[str]:
     """Return the names that are surely bound where a node is reached."""
-    found = {one.name.value for one in nodes_in(function.params) if isinstance(one, cst.Param)}
+    found = {one.name.value for one in in_order(function.params) if isinstance(one, cst.Param)}
     for around, block in enclosing(file, function, node):
         for one in block[: block.index(around)]:
             if isinstance(one, cst.SimpleStatementLine):
-                for inner in nodes_in(one):
+                for inner in in_order(one):
                     found |= bound_by(inner)
         parent = file.parents.get(file.parents[around])
         if isinstance(parent, cst.For):
@@ -466,7 +467,7 @@ def is_read_later(
     name's value of the turn before."""
     node = nodes[-1]
     kinds = cst.FunctionDef | cst.Lambda
-    inner = [one for one in nodes_in(function.body) if isinstance(one, kinds)]
+    inner = [one for one in in_order(function.body) if isinstance(one, kinds)]
     if any(name in reads_of(one) for one in inner):
         return True
     for around, block in enclosing(file, function, node):
