@@ -56,8 +56,7 @@ CONTRACT_WORDS = {
 }
 
 ENDED_WORDS = {
-    "budget": "Incomplete: the budget was spent before every target had its turn. "
-    "Run again to resume.",
+    "budget": "Incomplete: the budget was spent before all was measured. Run again to resume.",
     "interrupted": "Incomplete: the run was interrupted. Run again to resume.",
 }
 
