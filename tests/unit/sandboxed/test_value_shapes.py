@@ -27,18 +27,26 @@ from cudal1_ci.sandboxed.verifier.value_shapes import (
 from tests.unit.sandboxed.messages import called
 
 
-def case_of(*outputs, inputs=None):
+def case_of(*outputs, inputs=None, moves=()):
     inputs = inputs or [torch.zeros(4)] * len(outputs)
     trials = [("drawn", InputSet([one])) for one in inputs]
     calls = [SimpleNamespace(num_leaves=len(one)) for one in outputs]
     expected = SimpleNamespace(outputs=[list(one) for one in outputs], calls=calls)
-    return SimpleNamespace(trials=trials, expected=expected, bounds={})
+    source = SimpleNamespace(moves=moves)
+    return SimpleNamespace(trials=trials, expected=expected, bounds={}, source=source)
 
 
 def test_an_output_of_other_lengths_is_bounded_by_the_longest():
     case = case_of((torch.ones(3), torch.ones(7, 2)), (torch.ones(3), torch.ones(5, 2)))
     learn_bounds(case)
     assert case.bounds == {1: MARGIN * 14 + MORE}
+
+
+def test_outputs_whose_lengths_change_places_are_bounded_by_the_longest_of_all():
+    lengths = (torch.ones(3), torch.ones(9)), (torch.ones(4), torch.ones(7))
+    case = case_of(*lengths, moves=[True])
+    learn_bounds(case)
+    assert case.bounds == dict.fromkeys((0, 1), MARGIN * 9 + MORE)
 
 
 def test_inputs_of_other_shapes_say_nothing_of_values():
