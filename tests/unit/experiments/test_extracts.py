@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [
     "docs/comparison.md",
     "docs/lab/report-card.md",
+    "docs/lab/repositories.md",
     "docs/lab/verifier.md",
     "docs/published-kernels.md",
     "docs/results.md",
