@@ -48,7 +48,7 @@ from cudal1_ci.records.comparison import Cause
 from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.stats.regression import Alarm, alarm, num_looks, verdict_of, worst
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 DIFFERING = ("incorrect_values", "precision")
 """Verdicts on values, beyond which times can be compared."""
@@ -63,7 +63,7 @@ GUESSED = "a difference, under a guess of how it is called: declare a workload t
 class Bench:
     """Hold what a comparison works with."""
 
-    session: Judge
+    session: Verifier
     archive: Archive
     progress: Progress
     config: CompareConfig
@@ -167,7 +167,7 @@ def look_at_each(
 ) -> list[Looks]:
     """Measure pairs once more; return those that were not reached. Raises KeyboardInterrupt."""
 
-    def work(one: Looks, verifier: Judge) -> None:
+    def work(one: Looks, verifier: Verifier) -> None:
         if number == 1:
             bench.progress.target_started(one.pair.target)
         else:
@@ -187,7 +187,7 @@ def look_at_each(
 
 def each(
     looks: Sequence[Looks],
-    work: Callable[[Looks, Judge], None],
+    work: Callable[[Looks, Verifier], None],
     lost: Callable[[Looks, str], None],
     bench: Bench,
     is_over: Callable[[], bool],
@@ -206,7 +206,7 @@ def each(
         return []
     run_status = Ending()
 
-    def done(one: Looks, verifier: Judge) -> bool:
+    def done(one: Looks, verifier: Verifier) -> bool:
         work(one, verifier)
         return True
 
@@ -235,7 +235,7 @@ def reserved_s(looks: Sequence[Looks], wanted: int, bench: Bench, num_slots: int
     return needed_s if bench.budget_s is None else min(needed_s, bench.budget_s / 2)
 
 
-def look(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
+def look(one: Looks, number: int, bench: Bench, verifier: Verifier) -> None:
     """Measure a pair once more."""
     began_s = bench.clock()
     one.refused = None  # of a look whose slot was lost
@@ -244,7 +244,7 @@ def look(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
     one.took_s = bench.clock() - began_s
 
 
-def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
+def measure(one: Looks, number: int, bench: Bench, verifier: Verifier) -> None:
     """Add one look's measurements to a pair, or its refusal."""
     try:
         found = evaluation(one.problem, one.pair.head, number, bench, verifier)
@@ -280,7 +280,7 @@ def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
 
 
 def evaluation(
-    problem: Problem, head: Candidate, number: int, bench: Bench, verifier: Judge
+    problem: Problem, head: Candidate, number: int, bench: Bench, verifier: Verifier
 ) -> Evaluation:
     """Return the archive's evaluation for this look, or run a new trial."""
     head = msgspec.structs.replace(head, problem_id=problem.id)
@@ -311,14 +311,14 @@ def examine_contracts(looks: Sequence[Looks], bench: Bench) -> None:
             one.contract, one.contract_s = one.passed.contract, one.passed.contract_s
     waiting = [one for one in measured if one.contract is None]
 
-    def work(one: Looks, verifier: Judge) -> None:
+    def work(one: Looks, verifier: Verifier) -> None:
         examine_contract(one, bench, verifier)
 
     for one in each(waiting, work, not_examined, bench, bench.is_over):
         not_examined(one, NO_BUDGET)
 
 
-def examine_contract(one: Looks, bench: Bench, verifier: Judge) -> None:
+def examine_contract(one: Looks, bench: Bench, verifier: Verifier) -> None:
     """Try the other uses of a pair. What is found is kept with its first look."""
     assert one.passed is not None
     try:

@@ -1,6 +1,6 @@
 """Describe the JSON of a run: what `cudal1-ci bench --output` writes and docs/bench.md describes.
 
-Structs only. A trial is published as in a report (judged.py), with the candidate's code, as a
+Structs only. A trial is published as in a report (verified.py), with the candidate's code, as a
 task has no checkout that a patch could be of. Unknown fields are ignored when read.
 """
 

@@ -126,7 +126,7 @@ class RecordedRule:
     precondition: str
     find: Callable[[Call], Iterable[Change]]
     covers: frozenset[str] = frozenset()
-    """Rewrites of texts that find less of the same, and are not tried beside it."""
+    """Rewrites of texts that find less of the same, and are not tried along with it."""
     is_small: bool = False
     """Whether what nearly matches another rule is shown all the same where this one matches."""
 

@@ -159,5 +159,5 @@ class RecordedRewrites(NeedsRecording):
 
 
 def covered_by(operators: Sequence[str]) -> frozenset[str]:
-    """Return the rewrites of texts that need not be tried beside recorded ones."""
+    """Return the rewrites of texts that need not be tried along with recorded ones."""
     return frozenset(name for rule in RULES if rule.name in operators for name in rule.covers)

@@ -433,16 +433,17 @@ REWRITES = (
     Rewrite(
         name="loop_to_vmap",
         family="loops",
-        precondition="a loop over range(n) whose turns only read slices of tensors at the index, "
-        "each of them in every turn, stacked into one tensor",
-        why="one batched operation runs where the loop launched one a turn, each on a small slice.",
+        precondition="a loop over range(n) whose iterations only read slices of tensors at the "
+        "index, each of them in every iteration, stacked into one tensor",
+        why="one batched operation runs where the loop launched one per iteration, each on a "
+        "small slice.",
         apply=vectorized,
     ),
     Rewrite(
         name="cat_in_loop",
         family="loops",
-        precondition="a tensor that grows by torch.cat in every turn and is read only after the "
-        "loop",
+        precondition="a tensor that grows by torch.cat in every iteration and is read only "
+        "after the loop",
         why="every cat copies all that came before: one cat at the end makes it linear.",
         apply=collected,
     ),
