@@ -34,6 +34,14 @@ READ_ONLY = "Resource not accessible by integration"
 Answer = tuple[int, Any]
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A body that is no JSON, or one of which a part alone arrives before the line is cut."""
+
+    value: Any = ""
+    keeps: float = 1.0
+
+
 @dataclass
 class Request:
     """What came in, as it came."""
@@ -583,13 +591,19 @@ class Handler(BaseHTTPRequestHandler):
         except Refused as refused:
             status, headers = refused.status, refused.headers
             given = full.refusal(status, refused.message)
+        kept = given.keeps if isinstance(given, Cut) else 1.0
+        if isinstance(given, Cut):
+            given = given.value
         encoded = b"" if status == 204 else json.dumps(given).encode()
+        if isinstance(given, str):
+            encoded = given.encode()
         self.send_response(status)
         for name, value in {**headers, "Content-Type": "application/json"}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(encoded)))
         self.end_headers()
-        self.wfile.write(encoded)
+        self.wfile.write(encoded[: int(kept * len(encoded))])
+        self.close_connection = self.close_connection or kept < 1
 
 
 class Server:

@@ -30,9 +30,10 @@ from cudal1_ci.cli.outputs import output_options, refuse_unwritable_outputs, wri
 from cudal1_ci.cli.preflight import refuse_missing
 from cudal1_ci.cli.trace import Before, traces_for
 from cudal1_ci.compare.agreements import agreed, agreements
-from cudal1_ci.compare.loop import Bench, compare
+from cudal1_ci.compare.bench import Bench
+from cudal1_ci.compare.loop import compare
 from cudal1_ci.compare.pairs import Pairs, pairs_of
-from cudal1_ci.config import Settings
+from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
@@ -121,7 +122,7 @@ def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
     assert change.head_sha is not None
     # Where trees lie must be known before there is one, and is not for a change to say either.
     with tempfile.TemporaryDirectory() as nowhere:
-        state_dir = settings_of(Path(nowhere), flags, KEYS).state_dir
+        state_dir = load_settings(Path(nowhere)).state_dir
     folder = path / state_dir / "trees"
     plain = Trees(path, folder).of(
         change.base_sha if flags["config_from"] == "base" else change.head_sha

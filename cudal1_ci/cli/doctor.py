@@ -24,6 +24,7 @@ from cudal1_ci.cli.devices import unplaced
 from cudal1_ci.cli.diagnosis import Diagnosis, Grade
 from cudal1_ci.cli.execution import PYTHON_HELP, executor_of, with_interpreter
 from cudal1_ci.cli.group import EXIT_UNSUPPORTED
+from cudal1_ci.cli.model_check import model_diagnoses
 from cudal1_ci.cli.noise import noise
 from cudal1_ci.config import Settings, load_settings
 from cudal1_ci.errors import CudaL1Error
@@ -36,6 +37,7 @@ EPILOG = """\b
 Examples:
   cudal1-ci doctor
   cudal1-ci doctor --python ~/project/.venv/bin/python
+  cudal1-ci doctor --model http://127.0.0.1:8000/v1
   cudal1-ci doctor --show-config
 """
 
@@ -60,14 +62,20 @@ OLDEST_TORCH = (2, 6)
 )
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--python", help=PYTHON_HELP)
+@click.option(
+    "--model", metavar="URL", help="Also ask this server for an answer; or find these weights."
+)
 @click.option("--show-config", is_flag=True, help="Print each setting and where it came from.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
-def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> None:
+def doctor(
+    path: Path, python: str | None, model: str | None, show_config: bool, as_json: bool
+) -> None:
     """Show what this machine can do for the repository at PATH, and how to get what is missing.
 
     Exit code 0 when a scan can run here, 4 when it cannot.
     """
-    written = load_settings(path, overrides={"python": python} if python else {})
+    flags = {"python": python, "model.model": model}
+    written = load_settings(path, overrides={key: one for key, one in flags.items() if one})
     settings = with_interpreter(written, path)
     if show_config:
         show_settings(settings.origins(), as_json)
@@ -83,6 +91,7 @@ def doctor(path: Path, python: str | None, show_config: bool, as_json: bool) -> 
         compiler(),
         state_folder(path / settings.state_dir),
         configuration(settings.file),
+        *(model_diagnoses(settings.model) if model else ()),
     ]
     if as_json:
         click.echo(json.dumps([asdict(d) for d in diagnoses], indent=2))

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 from cudal1_ci.cli.device import is_several, num_gpus
 from cudal1_ci.config import Setting, Settings, load_settings
+from cudal1_ci.config.model_keys import keep_model_keys_apart
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.processes import EXECUTORS, Executor, ExecutorName
 from cudal1_ci.processes.interpreter import find_interpreter
@@ -154,12 +155,14 @@ def settings_of(
     project: Path | None = None,
 ) -> Settings:
     """Return the settings of a tree under a verb's flags, by the keys that they set. Errors name
-    the flag. `project` is where the interpreter is looked for, if not in that tree.
+    the flag. `project` is where the interpreter is looked for, if not in that tree. A program that
+    was given a model's key starts again here, without it.
     Raises: ConfigError.
     """
     given = {key: flags[flag] for flag, key in keys.items() if flags[flag] not in (None, ())}
     options = {key: f"--{flag.replace('_', '-')}" for flag, key in keys.items()}
     settings = load_settings(root, overrides=given, options=options)
+    keep_model_keys_apart(settings)
     return with_interpreter(settings, project or root)
 
 

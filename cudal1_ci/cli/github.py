@@ -11,7 +11,7 @@ import click
 
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.github.event import Occasion
-from cudal1_ci.github.plan import Plan
+from cudal1_ci.github.posts import Plan
 from cudal1_ci.github.publication import carry_out, printed
 from cudal1_ci.github.sanitize import log_line
 

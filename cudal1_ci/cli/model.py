@@ -10,6 +10,7 @@ from pathlib import Path
 from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.execution import RAY
 from cudal1_ci.config import Settings
+from cudal1_ci.config.model_keys import file_of_url
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.optimize.llm_loop import Optimizer
@@ -76,14 +77,11 @@ def refuse_a_key_for_a_url_in_a_file(settings: Settings, room: str, config: Mode
     Raises:
         ConfigError: The URL is from a file, and there is a key.
     """
-    name = f"{room}.model"
-    (origin,) = (origin for key, _, origin in settings.origins() if key == name)
-    is_from_file = origin != "command line" and not origin.startswith("CUDAL1_CI_")
-    key = config.api_key_env
-    if config.is_url and is_from_file and os.environ.get(key):
+    origin, key = file_of_url(settings, room), config.api_key_env
+    if config.is_url and origin is not None and os.environ.get(key):
         flag = "--model or " if room == "model" else ""
         raise ConfigError(
-            f"`{name}` in {origin} is a URL, and {key} holds a key: give the URL by {flag}"
+            f"`{room}.model` in {origin} is a URL, and {key} holds a key: give the URL by {flag}"
             f"CUDAL1_CI_{room.upper()}_MODEL, or unset {key}"
         )
 

@@ -16,7 +16,8 @@ from cudal1_ci.errors import ConfigError, CudaL1Error, ForgeError, ReportError
 from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.event import Occasion, occasion
-from cudal1_ci.github.plan import Known, Options, Project, Texts, plan, plan_checks, plan_start
+from cudal1_ci.github.plan import Options, plan, plan_checks, plan_start
+from cudal1_ci.github.posts import Known, Project, Texts
 from cudal1_ci.github.projects import Expected, Found, Part, projects_of
 from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import (

@@ -18,17 +18,20 @@ import click
 from cudal1_ci.cli.device import measures_on_gpu
 from cudal1_ci.cli.traces_near import keep, near
 from cudal1_ci.config import Settings, load_settings
+from cudal1_ci.config.model_keys import keep_model_keys_apart
 from cudal1_ci.discover import discover
 from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.traces import Traces, read_traces
 from cudal1_ci.errors import ConfigError, UnsupportedError
 from cudal1_ci.optimize.harvest import FOLDER, Harvest, harvest, read_harvest
+from cudal1_ci.optimize.harvest_order import NOTHING_NEW
 from cudal1_ci.processes.interpreter import find_interpreter
 from cudal1_ci.processes.tracing import run_trace
 from cudal1_ci.records import Change, Notice
 from cudal1_ci.records.archive import make_folder
 from cudal1_ci.render.progress import Progress, progress_on
 from cudal1_ci.render.wording import count_text, recorded_text
+from cudal1_ci.sandboxed.wire.harvest import ABSENT
 
 EPILOG = """\b
 Examples:
@@ -98,6 +101,7 @@ def trace(
         raise ConfigError(f"{path}: expected the folder of a project (a command goes after `--`)")
     given = {} if python is None else {"python": python}
     settings = load_settings(path, overrides=given)
+    keep_model_keys_apart(settings)
     progress = progress_on(sys.stderr, os.environ)
     harvests = is_harvest or (is_harvest is None and not (command or settings.trace))
     if harvests and command:
@@ -173,8 +177,15 @@ def record(
     return found
 
 
-def harvested(path: Path, settings: Settings, budget_s: float, progress: Progress) -> Traces:
-    """Run the repository's own scripts, and read what they left."""
+def harvested(
+    path: Path,
+    settings: Settings,
+    budget_s: float,
+    progress: Progress,
+    before: Harvest | None = None,
+) -> Traces:
+    """Run the repository's own scripts, and read what they left. A harvest before that had no time
+    for all of them is continued."""
     make_folder(path / settings.state_dir)
     state = path / settings.state_dir
     python = settings.python or find_interpreter(path, os.environ).python
@@ -185,6 +196,7 @@ def harvested(path: Path, settings: Settings, budget_s: float, progress: Progres
         budget_s=budget_s,
         say=progress.notice,
         has_gpu=measures_on_gpu(settings.device),
+        before=before,
     )
     for line in summary_lines(found):
         progress.notice(line)
@@ -192,14 +204,31 @@ def harvested(path: Path, settings: Settings, budget_s: float, progress: Progres
 
 
 def summary_lines(found: Harvest) -> Iterator[str]:
-    """Yield what ran, and the most frequent reasons of what did not."""
+    """Yield what ran, what is not installed, and the most frequent reasons of what did not run."""
     ran = ", ".join(f"{count} {kind}" for kind, count in found.num_scripts.items())
-    yield f"harvest: {ran or 'no script'} called something, in {found.elapsed_s:.0f} s"
-    reasons = Counter(one.reason.partition(" (")[0][:100] for one in found.left)
+    num_called = len({name for names in found.targets.values() for name in names})
+    by = f"by {ran}" if ran else "by no script"
+    yield f"harvest: {count_text(num_called, 'target')} called {by}, in {found.elapsed_s:.0f} s"
+    notes = {note for notes in found.notes.values() for note in notes if note.startswith(ABSENT)}
+    absent = sorted(note.removeprefix(ABSENT) for note in notes)
+    if absent:
+        yield (
+            f"harvest: not installed: {', '.join(absent)}. Calls that need them cannot be "
+            "measured; install them and scan again with --retrace"
+        )
+    left = [one for one in found.left if one.reason != NOTHING_NEW]
+    reasons = Counter(one.reason.partition(" (")[0][:100] for one in left)
     if reasons:
-        yield f"harvest: {count_text(len(found.left), 'cell')} or scripts were left out:"
+        yield f"harvest: {count_text(len(left), 'cell')} or scripts were left out:"
     for reason, count in reasons.most_common(MOST_REASONS):
         yield f"  {count} x {reason}"
+
+
+CONTINUED = (
+    "run again: the harvest had no time for all scripts, and continues. Or declare a workload "
+    "(docs/workloads.md)"
+)
+"""What helps a target without a workload."""
 
 
 class Before(NamedTuple):
@@ -241,9 +270,11 @@ def traces_for(
         if known is not None:
             keep(known.kept, folder)
         notices = tuple(one for one in found.notices if one.path == ".")
-    if settings.harvest and (again or read_harvest(state) is None):
+    known_harvest = None if again else read_harvest(state)
+    if settings.harvest and (known_harvest is None or not known_harvest.is_complete):
+        limit_s = min(HARVEST_S, trace_limit_s(settings))
         try:
-            harvested(path, settings, min(HARVEST_S, trace_limit_s(settings)), progress)
+            harvested(path, settings, limit_s, progress, known_harvest)
         except UnsupportedError as error:
             progress.notice(f"harvest: {error}")
     kept = kept_traces(path, settings)
@@ -259,4 +290,8 @@ def trace_limit_s(settings: Settings) -> float:
 def kept_traces(path: Path, settings: Settings) -> Traces:
     """Return the traces that were recorded before; run nothing."""
     state = path / settings.state_dir
-    return read_traces(state / "traces", state / FOLDER)
+    found = read_traces(state / "traces", state / FOLDER)
+    known = read_harvest(state)
+    if known is not None and not known.is_complete:
+        return dataclasses.replace(found, hint=CONTINUED)
+    return found

@@ -9,128 +9,33 @@ Values decide nothing here: a difference between the outputs of the two trees is
 times are still compared. A guessed call raises no alarm that counts: its verdict is inconclusive at
 most. With several devices of one kind a pair is measured on one of them, and again on any.
 
-Where the outputs are the same, the head is then used in other ways than its workload shows, each
-tried on the base first, once for each pair. Times come before that, and no verdict depends on it.
+Other uses than those of the workloads are tried after all times (contracts.py).
 
     entries, ended = compare(pairs, bench)
 """
 
 from __future__ import annotations
 
-import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
-from cudal1_ci.compare.config import CompareConfig
+from cudal1_ci.compare.bench import Bench, each, policy_of
+from cudal1_ci.compare.contracts import examine_contracts
+from cudal1_ci.compare.looks import NO_BUDGET, Looks, entry
 from cudal1_ci.compare.messages import refusal, said
-from cudal1_ci.compare.pairs import Pair, Pairs, in_order
+from cudal1_ci.compare.pairs import Pairs, in_order
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.pool import Pool
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
-from cudal1_ci.records import (
-    Candidate,
-    ComparedWorkload,
-    Comparison,
-    ContractCheck,
-    Entry,
-    Evaluation,
-    Measurement,
-    Problem,
-    Workload,
-)
-from cudal1_ci.records.archive import Archive
-from cudal1_ci.records.comparison import Cause
-from cudal1_ci.records.run_status import Ending
-from cudal1_ci.render.progress import Progress
-from cudal1_ci.stats.regression import Alarm, alarm, num_looks, verdict_of, worst
+from cudal1_ci.records import Candidate, Comparison, Entry, Evaluation, Problem
+from cudal1_ci.stats.regression import num_looks
 from cudal1_ci.verification.protocol import Verifier
 
 DIFFERING = ("incorrect_values", "precision")
 """Verdicts on values, beyond which times can be compared."""
 SPENT = "not reached: the budget was spent"
-UNCONFIRMED = "a difference was seen and not measured again: "
-NO_BUDGET = "the budget was spent"
-OTHER_OUTPUTS = "outputs changed at the workload: contract not examined"
-GUESSED = "a difference, under a guess of how it is called: declare a workload to be sure"
-
-
-@dataclass
-class Bench:
-    """Hold what a comparison works with."""
-
-    session: Verifier
-    archive: Archive
-    progress: Progress
-    config: CompareConfig
-    policy: str
-    """Hash of the verifier's settings."""
-    budget_s: float | None = None
-    may_reuse: bool = True
-    examines: bool = True
-    """Whether other uses than the workloads' are tried."""
-    pool: Pool | None = None
-    """Several slots; `session` is the first one's verifier. None where that is all."""
-    clock: Callable[[], float] = time.monotonic
-    started_s: float = field(init=False)
-    was_cut: bool = False
-    """Whether something was left out for want of time."""
-
-    def __post_init__(self) -> None:
-        self.started_s = self.clock()
-
-    def is_over(self, reserved_s: float = 0.0) -> bool:
-        """Return whether no more than this is left of the budget."""
-        if self.budget_s is None:
-            return False
-        return self.clock() - self.started_s + reserved_s > self.budget_s
-
-    def has_time(self, reserved_s: float = 0.0) -> bool:
-        """Return whether more than this is left. Where it is not, something was left out."""
-        has = not self.is_over(reserved_s)
-        self.was_cut = self.was_cut or not has
-        return has
-
-
-@dataclass
-class Looks:
-    """Hold what was measured of a pair so far."""
-
-    pair: Pair
-    measurements: dict[str, list[Measurement]] = field(default_factory=dict)
-    output_change: str | None = None
-    passed: Evaluation | None = None
-    """The first look's, where the outputs are the same."""
-    contract: tuple[ContractCheck, ...] | None = None
-    contract_s: float | None = None
-    refused: Comparison | None = None
-    """What is said of it where there are no times."""
-    took_s: float = 0.0
-    """For its last look."""
-    unconfirmed: str = NO_BUDGET
-    """Why an alarm was not measured as often as it must be, where it was not."""
-    unconfirmed_cause: Cause | None = "over_budget"
-
-    @property
-    def problem(self) -> Problem:
-        """Return the problem to measure: it ignores values where the outputs of the two trees
-        differ.
-        """
-        return indulgent(self.pair.problem) if self.output_change else self.pair.problem
-
-    def alarms(self, config: CompareConfig) -> set[Alarm | None]:
-        """Return what workloads show that differ in all of their measurements."""
-        return {
-            alarm(looks[0], config.thresholds)
-            for workload in self.pair.problem.workloads
-            if (looks := self.measurements.get(workload.name))
-            and is_alarming(looks, config)
-            and not workload.is_guess
-        }
 
 
 def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "budget"]]:
@@ -183,43 +88,6 @@ def look_at_each(
         refuse(one, lack, bench)
 
     return each(looks, work, lost, bench, is_over)
-
-
-def each(
-    looks: Sequence[Looks],
-    work: Callable[[Looks, Verifier], None],
-    lost: Callable[[Looks, str], None],
-    bench: Bench,
-    is_over: Callable[[], bool],
-) -> list[Looks]:
-    """Do something to each pair, on one slot each; return those that were not reached. `lost` gets
-    the reason where a slot was lost.
-
-    Raises:
-        KeyboardInterrupt: Also where it came while several slots were at work.
-    """
-    if bench.pool is None:
-        for place, one in enumerate(looks):
-            if is_over():
-                return list(looks[place:])
-            work(one, bench.session)
-        return []
-    run_status = Ending()
-
-    def done(one: Looks, verifier: Verifier) -> bool:
-        work(one, verifier)
-        return True
-
-    outcomes = bench.pool.map(looks, done, is_over=is_over, run_status=run_status)
-    if run_status.was_interrupted:
-        raise KeyboardInterrupt
-    unreached = []
-    for one, outcome in zip(looks, outcomes, strict=True):
-        if outcome.reason is not None:
-            lost(one, outcome.reason)
-        elif outcome.result is None:
-            unreached.append(one)
-    return unreached
 
 
 def reserved_s(looks: Sequence[Looks], wanted: int, bench: Bench, num_slots: int = 1) -> float:
@@ -293,118 +161,3 @@ def evaluation(
     found = verifier.evaluate(problem, head)
     bench.archive.record(found, policy)
     return found
-
-
-def policy_of(number: int, bench: Bench) -> str:
-    """Return the policy under which a look is kept."""
-    return f"{bench.policy} look {number}"
-
-
-def examine_contracts(looks: Sequence[Looks], bench: Bench) -> None:
-    """Try the uses that no workload shows on each pair that was measured, in the time that is left.
-    Where the outputs differ already, a difference elsewhere would prove nothing."""
-    measured = [one for one in looks if one.measurements]
-    for one in measured:
-        if one.passed is None:
-            not_examined(one, OTHER_OUTPUTS)
-        else:
-            one.contract, one.contract_s = one.passed.contract, one.passed.contract_s
-    waiting = [one for one in measured if one.contract is None]
-
-    def work(one: Looks, verifier: Verifier) -> None:
-        examine_contract(one, bench, verifier)
-
-    for one in each(waiting, work, not_examined, bench, bench.is_over):
-        not_examined(one, NO_BUDGET)
-
-
-def examine_contract(one: Looks, bench: Bench, verifier: Verifier) -> None:
-    """Try the other uses of a pair. What is found is kept with its first look."""
-    assert one.passed is not None
-    try:
-        with patient_until(bench.is_over):
-            found = verifier.examine_contract(one.pair.problem, one.passed)
-    except GaveUp:
-        not_examined(one, NO_BUDGET)
-        return
-    except WorkerError as error:
-        not_examined(one, f"the verifier failed: {error}")
-        return
-    one.contract, one.contract_s = found.contract, found.contract_s
-    if found.contract is not None:
-        bench.archive.record(found, policy_of(1, bench))
-        bench.progress.contract_tried(one.pair.target, found.contract)
-
-
-def not_examined(one: Looks, reason: str) -> None:
-    """Note why the other uses of a pair were not tried."""
-    one.contract = (ContractCheck(aspect="contract", result="not_tried", detail=reason),)
-
-
-def indulgent(problem: Problem) -> Problem:
-    """Return the same calls with any output values accepted, where shape and type agree."""
-
-    def any_value(workload: Workload) -> Workload:
-        return msgspec.structs.replace(workload, atol=math.inf, rtol=0.0)
-
-    workloads = tuple(map(any_value, problem.workloads))
-    return msgspec.structs.replace(problem, workloads=workloads)
-
-
-def is_alarming(looks: Sequence[Measurement], config: CompareConfig) -> bool:
-    """Return whether all looks indicate the same difference."""
-    found = {alarm(one, config.thresholds) for one in looks}
-    return len(found) == 1 and found != {None}
-
-
-def entry(one: Looks, wanted: int, config: CompareConfig) -> Entry:
-    """Return the entry of a pair."""
-    target, workloads = one.pair.target, one.pair.problem.workloads
-    if one.refused is not None:
-        return Entry(
-            target=target,
-            skipped=one.refused.reason,
-            workloads=workloads,
-            comparison=msgspec.structs.replace(
-                one.refused, output_change=one.output_change, previous=one.pair.previous
-            ),
-        )
-    rows = tuple(
-        row(workload, one, wanted, config)
-        for workload in workloads
-        if workload.name in one.measurements
-    )
-    return Entry(
-        target=target,
-        workloads=workloads,
-        comparison=Comparison(
-            verdict=worst(each.verdict for each in rows),
-            rows=rows,
-            cause=one.unconfirmed_cause if is_unconfirmed(one, wanted, config) else None,
-            previous=one.pair.previous,
-            output_change=one.output_change,
-            contract=one.contract,
-            contract_s=one.contract_s,
-        ),
-    )
-
-
-def is_unconfirmed(one: Looks, wanted: int, config: CompareConfig) -> bool:
-    """Return whether an alarm that counts was not measured as often as it must be."""
-    return bool(one.alarms(config)) and any(
-        is_alarming(looks, config) and len(looks) < wanted for looks in one.measurements.values()
-    )
-
-
-def row(workload: Workload, one: Looks, wanted: int, config: CompareConfig) -> ComparedWorkload:
-    """Return the verdict on one workload."""
-    looks = one.measurements[workload.name]
-    verdict, reason = verdict_of(looks, config.thresholds, wanted)
-    if is_alarming(looks, config):
-        if workload.is_guess:
-            verdict, reason = "inconclusive", GUESSED
-        elif len(looks) < wanted:
-            reason = UNCONFIRMED + one.unconfirmed
-    return ComparedWorkload(
-        workload=workload.name, verdict=verdict, measurements=tuple(looks), reason=reason
-    )

@@ -63,6 +63,8 @@ class Traces:
     notices: tuple[Notice, ...] = ()
     roots: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Time of each outermost module's later calls, and of its first ones."""
+    hint: str | None = None
+    """What brings calls of targets that have none."""
 
     def workloads(self, target: Target) -> tuple[Workload, ...]:
         """Return how the target was called, most time first. What was only called in training is

@@ -22,7 +22,7 @@ from cudal1_ci.github.answer import Made, Refusal
 from cudal1_ci.github.check import run_of
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment, key_of
-from cudal1_ci.github.plan import CheckState, Known, Post, Pull
+from cudal1_ci.github.posts import CheckState, Known, Post, Pull
 from cudal1_ci.github.rate_limit import Patience
 
 SECONDS_BETWEEN_WRITES = 1.0

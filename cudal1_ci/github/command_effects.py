@@ -28,7 +28,8 @@ from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.decision import Decision, Facts, Head, Rules, gate, refused
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import SUPERSEDED, Comment, Marker, current, key_of, marker_of
-from cudal1_ci.github.plan import Errand, Known, Options, Post, Pull, plan
+from cudal1_ci.github.plan import Options, plan
+from cudal1_ci.github.posts import Errand, Known, Post, Pull
 from cudal1_ci.github.projects import Found, whole, whole_of
 from cudal1_ci.github.publication import Publication, parts_of, refuse_another_commit
 from cudal1_ci.github.sanitize import one_line

@@ -21,7 +21,7 @@ from cudal1_ci.github.command import Command
 from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment
-from cudal1_ci.github.plan import Errand
+from cudal1_ci.github.posts import Errand
 from cudal1_ci.github.projects import Expected
 from cudal1_ci.github.reply import HELP, Reaction
 from cudal1_ci.records import Record

@@ -22,7 +22,7 @@ from cudal1_ci.github.answer import Made, Refusal
 from cudal1_ci.github.base_settings import BaseSettings, with_agreements_of
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import current, key_of
-from cudal1_ci.github.plan import Errand, Known, Plan, Post, Project, Pull, Texts
+from cudal1_ci.github.posts import Errand, Known, Plan, Post, Project, Pull, Texts
 from cudal1_ci.github.projects import Expected, Found, Part, projects_of, whole
 from cudal1_ci.github.provenance import UNKNOWN, Provenance, labeled
 from cudal1_ci.records import Record, Report

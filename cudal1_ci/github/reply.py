@@ -13,7 +13,7 @@ from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.command import Command
 from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.marker import Comment
-from cudal1_ci.github.plan import Post
+from cudal1_ci.github.posts import Post
 from cudal1_ci.render.markup import code
 
 Reaction = Literal["eyes", "rocket", "confused"]

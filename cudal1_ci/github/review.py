@@ -5,7 +5,7 @@ the diff in several places, or outside of its hunks, is a comment on that file w
 read. All others are in the report alone. Each is made once: a comment of ours holds the hash of its
 change.
 
-    placed(document, pull.diff, known, run_url)
+    plan_review(document, occasion, pull, login)
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cudal1_ci.github.marker import suggestion_marker
+from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.marker import suggestion_digest, suggestion_marker
+from cudal1_ci.github.posts import Errand, Post, Pull
 from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.github.suggestion import Suggestion, Whole, fenced, suggestion, whole
 from cudal1_ci.records import Record, Report
@@ -40,6 +42,48 @@ class Placed(Record, frozen=True, kw_only=True):
     """Suggestions, each with the comment on its file that replaces it if GitHub refuses it."""
     on_files: tuple[Payload, ...] = ()
     num_unplaced: int = 0
+
+
+def plan_review(
+    document: Report, occasion: Occasion, pull: Pull, login: str | None
+) -> tuple[list[Errand], list[str]]:
+    """Plan the proposals that are not in the diff yet; return remarks on those not shown there.
+
+    No review takes a comment on a file, so each of these is sent by itself.
+    """
+    known = {suggestion_digest(c.body) for c in pull.review_comments if c.author == login}
+    found = placed(document, pull.diff, known, occasion.run_url)
+    remarks = []
+    if found.num_unplaced:
+        remarks.append(
+            f"{found.num_unplaced} of the best proposals cannot be suggested in the diff; their "
+            "patches are in the report"
+        )
+    pulls = f"/repos/{occasion.repository}/pulls/{pull.number}"
+
+    def single(comment: dict[str, Any], refused: dict[str, Any] | None = None) -> Post:
+        return Post(
+            method="POST",
+            path=f"{pulls}/comments",
+            payload={"commit_id": occasion.head_sha, **comment},
+            otherwise=single(refused) if refused else None,
+        )
+
+    errands = []
+    if found.in_hunks:
+        review = {
+            "commit_id": occasion.head_sha,
+            "event": "COMMENT",
+            "body": "Faster versions of what this pull request changes, measured by cudal1-ci.",
+            "comments": [comment for comment, _ in found.in_hunks],
+        }
+        posts = (Post(method="POST", path=f"{pulls}/reviews", payload=review),)
+        singly = tuple(single(comment, refused) for comment, refused in found.in_hunks)
+        errands.append(Errand(what="suggestions", posts=posts, singly=singly))
+    if found.on_files:
+        singly = tuple(single(comment) for comment in found.on_files)
+        errands.append(Errand(what="comments on files", singly=singly))
+    return errands, remarks
 
 
 def placed(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.check import CHECK_NAME, run_of
-from cudal1_ci.github.plan import Post
+from cudal1_ci.github.posts import Post
 from cudal1_ci.stats.gate import Policy
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import msgspec
 
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment
-from cudal1_ci.github.plan import Errand, Post
+from cudal1_ci.github.posts import Errand, Post
 from cudal1_ci.records import Record
 
 TITLE = "Faster code that cudal1-ci has proven"

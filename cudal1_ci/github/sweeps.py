@@ -29,7 +29,7 @@ from cudal1_ci.github.drafts import (
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.fetch_facts import permission_of
 from cudal1_ci.github.marker import Comment
-from cudal1_ci.github.plan import Plan
+from cudal1_ci.github.posts import Plan
 from cudal1_ci.github.sweep_issue import (
     MARKER_BYTES,
     MAX_BODY_BYTES,

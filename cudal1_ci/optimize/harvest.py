@@ -8,8 +8,6 @@ folder of the state; `read_traces` reads it like the trace of a command.
 
 from __future__ import annotations
 
-import dataclasses
-import heapq
 import itertools
 import os
 import shutil
@@ -19,13 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.launchers import functions_to_trace
-from cudal1_ci.discover.scripts import KINDS, Cell, Kind, Script, scripts_of
+from cudal1_ci.discover.scripts import KINDS, Kind, Script, scripts_of
+from cudal1_ci.optimize.harvest_order import NOTHING_NEW, configurations, in_order
+from cudal1_ci.optimize.harvest_trace import called_in, is_too_large, named_smaller
 from cudal1_ci.processes.harvest import Harvester, Limits, limits_for
 from cudal1_ci.records import Target
 from cudal1_ci.sandboxed.wire.harvest import ScriptRan
@@ -33,9 +32,6 @@ from cudal1_ci.sandboxed.wire.harvest import ScriptRan
 FOLDER = "harvest"
 """In the folder of the state."""
 SUMMARY = "harvest.json"
-PAGES: tuple[Kind, ...] = ("readme", "docs", "example", "docstring", "notebook", "main")
-CLASSES_AT_ONCE = 40
-"""Classes of a file that are made in one process."""
 CONFIG_S = 60.0
 CONFIG_SHARE = 0.35
 """Share of the budget that scripts leave for what none of them calls."""
@@ -43,10 +39,8 @@ MAX_THREADS = 8
 SCRIPT_S = 8.0
 """Where the budget has less for each page and example, they run smaller at once."""
 MAX_PACKAGES = 60
-TOO_LARGE = ("out_of_time", "out_of_memory")
 PROGRESS_S = 10.0
 NO_TIME = "the budget was spent"
-NOTHING_NEW = "all that it imports is called by other scripts"
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +63,8 @@ class Harvest(msgspec.Struct, frozen=True, kw_only=True):
     """By script: what was replaced or made smaller."""
     targets: dict[str, tuple[str, ...]] = {}
     """By script, as its place: `path:qualname` of what it called."""
+    done: tuple[str, ...] = ()
+    """Places of the scripts that ran."""
     elapsed_s: float = 0.0
     is_complete: bool = True
 
@@ -88,9 +84,19 @@ class Harvesting:
     left: list[Left] = field(default_factory=list)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
     said_s: float = 0.0
     is_short: bool = False
     """Whether the budget is too short for scripts as large as they are."""
+
+    def resume(self, before: Harvest) -> None:
+        """Continue a harvest whose traces are in the folder."""
+        self.called = {name for names in before.targets.values() for name in names}
+        self.num_scripts.update(before.num_scripts)
+        self.num_cells = before.num_cells
+        self.left = [one for one in before.left if one.reason not in (NO_TIME, NOTHING_NEW)]
+        self.notes, self.targets = dict(before.notes), dict(before.targets)
+        self.done = [*before.done]
 
     def run(self, script: Script) -> None:
         """Run a script, again and smaller where it is too large, and keep its trace."""
@@ -98,6 +104,7 @@ class Harvesting:
         if left_s < 1:
             self.leave(script, NO_TIME)
             return
+        self.done.append(script.place)
         is_smaller = self.is_short and script.kind != "config"
         ran = self.ran(script, left_s, is_smaller=is_smaller)
         if is_smaller:
@@ -169,48 +176,10 @@ class Harvesting:
             left=tuple(self.left),
             notes=self.notes,
             targets=self.targets,
+            done=tuple(self.done),
             elapsed_s=elapsed_s,
             is_complete=all(one.reason != NO_TIME for one in self.left),
         )
-
-
-def named_smaller(ran: ScriptRan) -> ScriptRan:
-    """Return what a script made smaller called, with what was changed in its source."""
-    changes = ", ".join(note for note in ran.notes if " -> " in note)
-    lines = []
-    for line in ran.trace.splitlines():
-        call = decoded(line)
-        if call is not None:
-            if changes and isinstance(call.get("source"), str):
-                call["source"] = f"{call['source']} (smaller: {changes})"
-            lines.append(msgspec.json.encode(call).decode())
-    if not lines:
-        return ran
-    return dataclasses.replace(ran, trace="\n".join(lines) + "\n")
-
-
-def decoded(line: str) -> dict[str, Any] | None:
-    """Return a line of a trace; None for what is none."""
-    try:
-        found = msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def is_too_large(ran: ScriptRan) -> bool:
-    """Return whether a script wants more time or memory than there is."""
-    return bool(ran.ending) or any(cell.outcome in TOO_LARGE for cell in ran.cells)
-
-
-def called_in(trace: str) -> set[str]:
-    """Return `path:qualname` of what a trace can call again."""
-    found = set()
-    for line in trace.splitlines():
-        call = decoded(line)
-        if call is not None and isinstance(call.get("target"), str) and "call" in call:
-            found.add(call["target"])
-    return found
 
 
 def harvest(
@@ -224,8 +193,10 @@ def harvest(
     has_gpu: bool = False,
     num_threads: int = min(MAX_THREADS, os.cpu_count() or 1),
     kinds: Sequence[Kind] = KINDS,
+    before: Harvest | None = None,
 ) -> Harvest:
-    """Run the scripts of a tree, and leave their traces in the folder `harvest` of its state.
+    """Run the scripts of a tree, and leave their traces in the folder `harvest` of its state. What
+    ran in a harvest before that had no time for all is kept.
 
     Raises:
         UnsupportedError: Nothing confines them here, or there is no torch.
@@ -234,7 +205,10 @@ def harvest(
     folder = state / FOLDER
     fresh = state / f"{FOLDER}-new"
     shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
+    if before is None:
+        fresh.mkdir(parents=True)
+    else:
+        shutil.copytree(folder, fresh)
     places = discovery.modules.places.values()
     own = sorted({place.module.partition(".")[0] for place in places})
     with Harvester(
@@ -249,18 +223,25 @@ def harvest(
         has_gpu=has_gpu,
     ) as harvester:
         state_of = Harvesting(discovery, harvester, fresh, began_s + budget_s, say)
-        scripts = [one for one in scripts_of(discovery.root, discovery.config) if one.kind in kinds]
+        if before is not None:
+            state_of.resume(before)
+        scripts = [
+            one
+            for one in scripts_of(discovery.root, discovery.config)
+            if one.kind in kinds and one.place not in state_of.done
+        ]
         say(f"harvest: {len(scripts)} scripts, at most {budget_s:.0f} s")
         try:
-            first_kinds = [one for one in scripts if is_late(one) < 2]
+            first_kinds = [one for one in scripts if one.kind != "test"]
             state_of.is_short = budget_s < SCRIPT_S * len(first_kinds)
-            ordered = in_order(scripts, discovery, state_of)
+            ordered = in_order(scripts, discovery, state_of.called, state_of.leave)
             until_s = began_s + (1 - CONFIG_SHARE * ("config" in kinds)) * budget_s
             for script in takewhile_before(until_s, ordered):
                 state_of.run(script)
             if "config" in kinds:
                 for script in configurations(discovery.targets, state_of.called):
-                    state_of.run(script)
+                    if script.place not in state_of.done:
+                        state_of.run(script)
             for script in ordered:
                 state_of.run(script)
         finally:
@@ -303,87 +284,6 @@ def import_roots(found: Iterable[str]) -> tuple[str, ...]:
     """Return the folders that modules are imported from, those of most modules first."""
     counts = Counter(found)
     return tuple(root for root, _ in counts.most_common(20))
-
-
-def in_order(
-    scripts: Sequence[Script], discovery: Discovery, harvesting: Harvesting
-) -> Iterator[Script]:
-    """Yield scripts, each time the one that should call most that nothing called yet. Scripts that
-    should call nothing new are left out, with that reason."""
-    targets_in: dict[str, set[str]] = {}
-    for target in discovery.targets:
-        if not target.is_kernel:
-            targets_in.setdefault(target.path, set()).add(target.address)
-    # What is new of a script only becomes less, so only the first one is counted again.
-    files = [files_of(script, discovery, targets_in) for script in scripts]
-
-    def new_in(paths: Iterable[str]) -> int:
-        return sum(len(targets_in[path] - harvesting.called) for path in paths)
-
-    def rank(number: int) -> tuple[bool, int, int, int, int]:
-        near, far = files[number]
-        new = new_in(near)
-        return new == 0, is_late(scripts[number]), -new, -new_in(far), number
-
-    waiting = [rank(number) for number in range(len(scripts))]
-    heapq.heapify(waiting)
-    while waiting:
-        known = heapq.heappop(waiting)
-        script, current = scripts[known[-1]], rank(known[-1])
-        if current[0] and current[3] == 0:
-            harvesting.leave(script, NOTHING_NEW)
-        elif current != known and waiting and current > waiting[0]:
-            heapq.heappush(waiting, current)
-        else:
-            yield script
-
-
-def is_late(script: Script) -> int:
-    """Return the group of a script: a README shows the use best, and tests are many."""
-    return 0 if script.kind == "readme" else 1 if script.kind in PAGES else 2
-
-
-def files_of(
-    script: Script, discovery: Discovery, targets_in: dict[str, set[str]]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the files with targets that a script names, and those that these need."""
-    modules = discovery.modules
-    near = {script.path} if script.path in modules.places else set()
-    for name in script.imports:
-        dotted = modules.absolute(script.path, name) or name.lstrip(".")
-        parts = dotted.split(".")
-        for depth in range(len(parts), 0, -1):
-            path = modules.module_path(script.path, ".".join(parts[:depth]))
-            if path is not None:
-                rest = ".".join(parts[depth:])
-                found = modules.resolve(path, rest).path if rest else path
-                near.add(found or path)
-                break
-    far = {needed for path in near for needed in discovery.imports.closure(path)}
-    return frozenset(near & targets_in.keys()), frozenset(far & targets_in.keys())
-
-
-def configurations(targets: Sequence[Target], called: set[str]) -> Iterator[Script]:
-    """Yield, for each file, a script that makes the modules that nothing called, the longest
-    first: it has the most inside."""
-    by_path: dict[str, list[Target]] = {}
-    for target in targets:
-        if target.kind == "torch_module" and "<locals>" not in target.qualname:
-            by_path.setdefault(target.path, []).append(target)
-    files = sorted(by_path.items(), key=lambda item: -sum(map(num_lines, item[1])))
-    for path, found in files:
-        new = [one for one in found if one.address not in called]
-        new.sort(key=lambda target: -num_lines(target))
-        for first in range(0, len(new), CLASSES_AT_ONCE):
-            cells = tuple(
-                Cell(line=one.first_line, text=one.qualname)
-                for one in new[first : first + CLASSES_AT_ONCE]
-            )
-            yield Script(kind="config", path=path, cells=cells)
-
-
-def num_lines(target: Target) -> int:
-    return target.last_line - target.first_line + 1
 
 
 def scripts_calling(scripts: Iterable[Script], found: Harvest, target: Target) -> list[Script]:

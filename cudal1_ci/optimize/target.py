@@ -79,6 +79,7 @@ MOST_CONFIRMED = 4
 """More are, where none of the first was a gain."""
 INTERRUPTED = "the run was interrupted"
 SPENT = "not reached: the budget was spent"
+DEVICE_IN_USE = "not reached: another process measured on the device until the budget was spent"
 FELL = "{reason}; what was verified before is kept, the rest was not tried"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 NO_KERNEL_PROPOSED = (
@@ -125,13 +126,13 @@ def advance(search: TargetSearch) -> bool:
     """Do what is worth most on a target; return whether anything may be left to do."""
     context = search.context
     try:
-        with patient_until(context.is_over):
+        with patient_until(context.is_over, context.progress.waiting):
             return search.advance()
     except KeyboardInterrupt:
         context.ending.was_interrupted = True
         search.reason = INTERRUPTED
     except GaveUp:
-        search.reason = INTERRUPTED if context.ending.was_interrupted else SPENT
+        search.reason = INTERRUPTED if context.ending.was_interrupted else DEVICE_IN_USE
         search.was_cut = not context.ending.was_interrupted
     except WorkerError as error:
         search.reason = f"the verifier failed: {error}"

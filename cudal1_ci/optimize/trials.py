@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import RunContext
-from cudal1_ci.optimize.target import INTERRUPTED, SPENT, reference_failure
+from cudal1_ci.optimize.target import DEVICE_IN_USE, INTERRUPTED, SPENT, reference_failure
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import (
@@ -78,7 +78,7 @@ class Trials:
         except NotReached as error:
             reason = str(error)
         except GaveUp:
-            reason, self.was_cut = SPENT, True
+            reason, self.was_cut = DEVICE_IN_USE, True
         except KeyboardInterrupt:
             reason, ending.was_interrupted = INTERRUPTED, True
         except (WorkerError, SlotLost) as error:

@@ -10,6 +10,7 @@ and verifiers on another machine, wait as long as they must.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,13 @@ POLL_S = 0.25
 """Seconds between two checks whether the time is over. No wait ends sooner. A verifier reports
 every time that it takes the device, so a wait of no length must cost nothing."""
 
-_is_over: ContextVar[Callable[[], bool] | None] = ContextVar("is_over", default=None)
+NOTICED_S = 10.0
+"""A wait of this length is reported."""
+WAITING = "waiting for the device: another process of this machine measures on it"
+
+IsOver = Callable[[], bool]
+Say = Callable[[str], None]
+_patience: ContextVar[tuple[IsOver, Say] | None] = ContextVar("patience", default=None)
 
 
 class GaveUp(Exception):
@@ -26,19 +33,19 @@ class GaveUp(Exception):
 
 
 @contextmanager
-def patient_until(is_over: Callable[[], bool]) -> Iterator[None]:
+def patient_until(is_over: IsOver, say: Say = lambda _: None) -> Iterator[None]:
     """Let this thread give up a wait once `is_over()` returns True. It is called during the
-    wait."""
-    token = _is_over.set(is_over)
+    wait. A long wait is reported with `say`."""
+    token = _patience.set((is_over, say))
     try:
         yield
     finally:
-        _is_over.reset(token)
+        _patience.reset(token)
 
 
 def is_patient_for_ever() -> bool:
     """Return whether nothing ends a wait of this thread."""
-    return _is_over.get() is None
+    return _patience.get() is None
 
 
 def until(is_there: Callable[[float], bool]) -> None:
@@ -47,7 +54,14 @@ def until(is_there: Callable[[float], bool]) -> None:
     Raises:
         GaveUp: It returned False, and the time is over.
     """
-    is_over = _is_over.get()
+    patience = _patience.get()
+    noticed_s = time.monotonic() + NOTICED_S
     while not is_there(POLL_S):
-        if is_over is not None and is_over():
+        if patience is None:
+            continue
+        is_over, say = patience
+        if is_over():
             raise GaveUp("the device was waited for until the run was over")
+        if time.monotonic() > noticed_s:
+            noticed_s = float("inf")
+            say(WAITING)

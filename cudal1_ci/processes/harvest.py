@@ -22,6 +22,8 @@ from cudal1_ci.sandboxed.wire.harvest import HarvestCell, OpenHarvest, RunScript
 
 START_S = 240.0
 """Time to import torch and the packages of the checkout, on a busy machine."""
+WARM = 2.5
+"""Scripts' times in which packages are imported, once for all scripts."""
 SLACK_S = 30.0
 """More than a script's time: it is forked, confined and ended."""
 
@@ -96,7 +98,7 @@ class Harvester:
             import_roots=tuple(import_roots),
             functions={path: tuple(names) for path, names in (functions or {}).items()},
             packages=tuple(packages),
-            warm_s=self.limits.script_s,
+            warm_s=min(START_S / 2, WARM * self.limits.script_s),
             own=tuple(own),
             memory_bytes=self.limits.memory_bytes,
             has_gpu=has_gpu,

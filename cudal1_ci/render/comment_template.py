@@ -63,14 +63,6 @@ CONCLUSION_ICONS = {
     "success": "\N{WHITE HEAVY CHECK MARK}",
 }
 BASELINE_WORDS = {"eager": "head", "compile": "torch.compile"}
-FAIL_ON_WORDS = {
-    "never": "Advisory: nothing here fails the check.",
-    "regression": "The check fails where a target got slower, unless that was acknowledged.",
-    "contract": "The check fails where a target got slower, unless that was acknowledged, or "
-    "where a use that worked in the base does not work in the head.",
-    "inconclusive": "The check fails where a target got slower or may have.",
-    "proposal": "The check fails where a faster version is proven.",
-}
 CHECKED_WORDS = Markdown(
     "the same structure, shapes, dtypes and device; the same values, to within 8 times the "
     "reference's own error against float64 or the rounding of the dtype, on fresh inputs of many "
@@ -141,8 +133,24 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
         "not_measured": _not_measured(document),
         "noise": [_noise(document, device) for device in document.devices[:MAX_DEVICES]],
         "ended": ENDED_WORDS.get(document.ended),
-        "fail_on_words": FAIL_ON_WORDS.get(about.policy.fail_on, ""),
+        "policy_text": policy_text(about.policy),
     }
+
+
+def policy_text(policy: Policy) -> str:
+    """Say what fails the check."""
+    fails = {
+        "got slower": policy.conclusion_of("slower"),
+        "may have got slower": policy.on_inconclusive,
+        "was not measured": policy.on_missing,
+        "no longer works in a use that worked": policy.conclusion_of("broken"),
+    }
+    said = [words for words, conclusion in fails.items() if conclusion == "failure"]
+    if not said:
+        return "Advisory: nothing here fails the check."
+    *most, last = said
+    joined = f"{', '.join(most)} or {last}" if most else last
+    return f"The check fails where a target {joined}, unless that was acknowledged."
 
 
 def is_agreed(comparison: Comparison) -> bool:

@@ -29,7 +29,7 @@ SCHEMA_VERSION: Literal[1] = 1
 Policy = Literal["strict", "cuda-l1"]
 Standing = Literal["judged", "degenerate", "invalid", "missing"]
 """Of a task: in the tables; excluded, as its reference is degenerate; excluded, as its reference
-cannot be verified here; excluded, as not every column had its turn."""
+cannot be verified here; excluded, as it was not tried in every column."""
 
 
 class TrialDocument(EvaluationDocument, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@ outside of their sandbox."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import socket
@@ -199,6 +200,18 @@ def test_the_budget_ends_a_harvest_and_what_is_left_is_named(tree, tmp_path):
     assert {one.reason for one in found.left} == {"the budget was spent"}
 
 
+def test_a_harvest_continues_where_another_ended(tree, tmp_path):
+    run = functools.partial(
+        harvest, discover(tree, DiscoveryConfig()), tmp_path, python=sys.executable, budget_s=240.0
+    )
+    first = run(say=lambda _: None, kinds=("readme",))
+    both = run(say=lambda _: None, kinds=("readme", "config"), before=first)
+    assert both.num_scripts["readme"] == first.num_scripts["readme"] > 0
+    assert both.targets.items() > first.targets.items()
+    traces = read_traces(tmp_path / FOLDER)
+    assert {name for names in both.targets.values() for name in names} <= set(traces.calls)
+
+
 def test_pretrained_weights_are_random_and_other_downloads_are_the_reason(harvester):
     cell, ran = run_block(
         harvester,
@@ -216,6 +229,22 @@ def test_pretrained_weights_are_random_and_other_downloads_are_the_reason(harves
     cell, _ = run_block(harvester, "import torch\ntorch.hub.load('some/model', 'large')")
     assert cell.outcome == "needs"
     assert "some/model" in cell.reason
+
+
+def test_weights_of_a_hub_are_random_and_its_other_files_are_the_reason(harvester):
+    pytest.importorskip("safetensors")
+    hub = """
+        from huggingface_hub import hf_hub_download
+        from safetensors.torch import load_file
+        from pkg.layers import Model
+        """
+    weights = 'Model(8).load_state_dict(load_file(hf_hub_download("a/b", "w.safetensors")))'
+    cell, ran = run_block(harvester, textwrap.dedent(hub) + weights)
+    assert (cell.outcome, cell.reason) == ("ran", "")
+    assert "random weights instead of pretrained ones" in ran.notes
+    other = 'open(hf_hub_download("a/b", filename="config.json"))'
+    cell, _ = run_block(harvester, textwrap.dedent(hub) + other)
+    assert (cell.outcome, cell.reason) == ("needs", "needs a download: a/b/config.json")
 
 
 def test_a_model_of_transformers_has_its_default_configuration(harvester):
@@ -416,7 +445,11 @@ def test_a_package_that_is_not_installed_is_stood_in_for(harvester):
             pass
         with plots.figure(Mine()) as figure:
             figure.axes[0].draw()
+        @plots.typed
+        def double(x):
+            return 2 * x
+        assert double(2) == 4 and not plots.is_on and sorted([plots.a, "b"])
         """,
     )
     assert (cell.outcome, cell.reason) == ("ran", "")
-    assert "without the package `not_installed`" in ran.notes
+    assert "not installed: not_installed" in ran.notes

@@ -351,6 +351,44 @@ def test_other_refusals_are_named_and_all_else_is_posted(github, workflow):
 
 
 @pytest.mark.parametrize(
+    ("path", "denied", "kept"),
+    [
+        ("/check-runs", "check run", "comments"),  # pnpm#11883: `checks: write` is missing
+        ("/issues/7/comments", "comment", "checks"),  # jaeger#2855: one of the two never comes
+        ("/pulls/7/reviews", "suggestions", "comments"),
+    ],
+)
+def test_a_permission_that_is_missing_costs_what_needs_it_alone(
+    github, workflow, path, denied, kept
+):
+    github.refuse("POST", path, 403, READ_ONLY)
+    both = a_report(compared("regression"), proposed())
+    result = workflow.publish(both, "--comment", "always")
+    assert result.exit_code == 0, result.output
+    assert f"not posted: {denied}" in " ".join(result.stderr.split())
+    assert len(getattr(github, kept)) == 1
+
+
+def test_a_comment_that_somebody_has_deleted_is_made_again(github, workflow):
+    """sticky-pull-request-comment: an id that is remembered is of nothing."""
+    workflow.publish(REGRESSION)
+    github.comments.clear()
+    assert workflow.publish(at(REGRESSION, HEAD), run=101).exit_code == 0
+    assert len(github.comments) == 1
+
+
+def test_the_verdict_is_the_worst_target_and_never_a_mean(github, workflow):
+    """pydantic-core#570: four slower benchmarks, and a mean that `will not alter performance`."""
+    many = a_report(
+        compared("regression", 1.2, target=a_target(qualname="slow")),
+        *(compared("improvement", 0.2, target=a_target(qualname=f"f{i}")) for i in range(9)),
+    )
+    workflow.publish(many, "--fail-on", "regression")
+    assert the_check(github)["conclusion"] == "failure"
+    assert "1 of 10 targets got slower" in bodies(github)[0]
+
+
+@pytest.mark.parametrize(
     ("status", "message", "headers"),
     [
         (403, "You have exceeded a secondary rate limit", {"Retry_After": "1"}),

@@ -10,6 +10,7 @@ A summary and the outputs are written in every case. The exit code is that of `f
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import NamedTuple
 import msgspec
 
 from cudal1_ci.config import load_settings
-from cudal1_ci.errors import CudaL1Error, ReportError
+from cudal1_ci.config.model_keys import keep_model_keys_apart
+from cudal1_ci.errors import ConfigError, CudaL1Error, ReportError
 from cudal1_ci.git import common_ancestor, head_sha, run_git
 from cudal1_ci.github.action.admission import configuration_changed, configuration_is_new, refusal
 from cudal1_ci.github.action.children import GRACE_S, TIMED_OUT, Runner, run_verb, scrubbed
@@ -82,6 +84,7 @@ def measure(environment: Mapping[str, str], run: Runner = run_verb) -> int:
             outcome, notices = Outcome(verdict="skipped"), [reason]
             return 0
         place = place_of(environment, inputs.path)
+        keep_keys_from_children(place.tree, inputs.model)
         measured = measured_on(event, inputs, place, environment, run)
         notices = measured.notices
         if measured.reports:
@@ -248,6 +251,15 @@ def shared_words(inputs: Inputs | SweepInputs) -> list[str]:
 def limit_s(name: str, budget: str) -> float:
     """Return a limit a little above the verb's budget, after which a verb ends by itself."""
     return seconds_of(name, budget) + GRACE_S
+
+
+def keep_keys_from_children(tree: Path, model: str | None) -> None:
+    """Start this program again without the keys of models: all that runs here descends from it.
+    The keys stay in a relay, which forwards to a URL of the workflow alone."""
+    settings = None
+    with contextlib.suppress(ConfigError):  # said where the settings are used
+        settings = load_settings(tree, overrides={"model.model": model} if model else {})
+    keep_model_keys_apart(settings)
 
 
 def with_model_keys(

@@ -23,6 +23,7 @@ from cudal1_ci.github.action.measure import (
     Place,
     ended_badly,
     found_in,
+    keep_keys_from_children,
     limit_s,
     place_of,
     shared_words,
@@ -46,6 +47,7 @@ def sweep(environment: Mapping[str, str], run: Runner = run_verb) -> int:
         inputs, event = sweep_inputs(environment), read_event(environment)
         refuse_pull_requests(event)
         place = place_of(environment, inputs.path)
+        keep_keys_from_children(place.tree, inputs.model)
         place = place._replace(state=state_of(environment, place, event.repository, inputs.path))
         code, reports = swept(inputs, place, environment, run)
         notices = ended_badly("sweep", code)

@@ -23,6 +23,11 @@ class Bounds:
         """Return code of the number of turns."""
         return plus(self.high, -self.low)
 
+    @property
+    def last(self) -> str:
+        """Return code of the last number."""
+        return plus(self.high, -1)
+
     def offset(self, node: cst.BaseExpression) -> int | None:
         """Return what an expression adds to the index; None if it is another thing."""
         if isinstance(node, cst.Name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.graph import VIEWS, Operation
+from cudal1_ci.propose.recorded.graph import VIEWS, Operation, flat
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
@@ -25,13 +25,14 @@ MAPPED = UNARY.union(
     ("matmul", "einsum", "t", "conv1d", "conv2d", "diagonal", "trace", "tril", "triu", "size"),
     ("stack", "cat", "normalize", "cosine_similarity", "pairwise_distance", "cdist", "dim"),
     ("squeeze", "avg_pool1d", "avg_pool2d", "max_pool2d", "interpolate", "pad", "dot", "outer"),
+    ("max", "min"),
 )
 """Operations that `vmap` runs as one for all turns."""
 
 
-def mapped(lift: Lift, node: cst.Call) -> Lifted:
-    """Return a call of a helper for all turns; raise Refused if it may do more than return a
-    tensor of its arguments."""
+def mapped_frames(lift: Lift, node: cst.Call) -> list[int]:
+    """Return the calls of a helper that an expression made, if it only computes what `vmap` runs
+    as one for all turns; raise Refused for another one."""
     source, graph = lift.source, lift.source.graph
     frames = [
         number
@@ -47,8 +48,24 @@ def mapped(lift: Lift, node: cst.Call) -> Lifted:
     for number, one in enumerate(graph.recording.frames):
         if one.caller in below:
             below.add(number)
-    if any(o.recorded.frame in below and o.name not in MAPPED for o in graph.operations):
+    if not all(is_mapped(o) for o in graph.operations if o.recorded.frame in below):
         raise Refused
+    return frames
+
+
+def is_mapped(operation: Operation) -> bool:
+    """Return whether `vmap` runs an operation as one for all turns."""
+    if operation.name == "getitem":
+        given = operation.argument(1)
+        return given is not None and not [*flat([given])]
+    return operation.name in MAPPED
+
+
+def mapped(lift: Lift, node: cst.Call) -> Lifted:
+    """Return a call of a helper for all turns; raise Refused if it may do more than return a
+    tensor of its arguments."""
+    graph = lift.source.graph
+    frames = mapped_frames(lift, node)
     returned = {returned_by(lift, one) for one in frames}
     shapes = {len(value.shape) for one in returned if (value := graph.of(one)) is not None}
     dtypes = {value.dtype for one in returned if (value := graph.of(one)) is not None}

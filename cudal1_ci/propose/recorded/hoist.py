@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -12,7 +12,7 @@ from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, Swap, within
-from cudal1_ci.propose.recorded.loop import Loop
+from cudal1_ci.propose.recorded.loop import Loop, chosen_value
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.rewrites.walk import roots, stored_names
@@ -28,16 +28,24 @@ class Hoist:
     lines: list[str] = field(default_factory=list)
     new: dict[cst.CSTNode, str] = field(default_factory=dict)
     by_code: dict[str, str] = field(default_factory=dict)
+    chosen: set[cst.BaseExpression] = field(default_factory=set)
+    """Values that branches choose."""
     turned: dict[str, str] = field(default_factory=dict)
     """Tensors with their turns first, by name."""
 
     def change(self) -> Change:
         """Return the loop with less in it; raise Refused if nothing leaves it."""
-        body = self.loop.body
+        body = self.loop.chosen_body
         if not body or not self.is_safe(body):
             raise Refused
         read: set[str] = set()
+        for line in cst.ensure_type(self.loop.node, cst.For).body.body:
+            if isinstance(line, cst.If):
+                self.branch(line, body)
         for one in body:
+            if getattr(one, "value", None) in self.chosen:
+                read |= stored_names(one)
+                continue
             value = getattr(one, "value", None)
             if not isinstance(one, cst.Assign | cst.AugAssign | cst.Expr) or value is None:
                 raise Refused
@@ -55,7 +63,7 @@ class Hoist:
             if any(name in names_in(cst.parse_module(line)) for line in self.lines):
                 self.lines.insert(0, f"{name} = {code}")
         loop = self.loop.node.with_changes(leading_lines=[])
-        text = self.loop.code(cst.ensure_type(loop.visit(Swap(self.new)), cst.For))
+        text = self.loop.code(cst.ensure_type(loop.visit(SwapLines(self.new)), cst.For))
         made = {name for line in self.lines for name in stored_names(cst.parse_module(line))}
         if any(made & names_in(cst.parse_module(line)) for line in self.lift.lines or ()):
             raise Refused
@@ -66,6 +74,25 @@ class Hoist:
             modules=frozenset(("torch",)),
             found=" ".join(self.loop.code(self.loop.node).strip().split("\n")[0].split()),
         )
+
+    def branch(self, node: cst.If, body: list[cst.BaseSmallStatement]) -> None:
+        """Move the values out of the loop between which a branch chooses."""
+        lines = []
+        for one in chosen_value(node):
+            target = one.targets[0].target if isinstance(one, cst.Assign) else None
+            if not isinstance(one, cst.Assign) or not isinstance(target, cst.Name):
+                raise Refused
+            if sum(target.value in stored_names(each) for each in body) != 1:
+                raise Refused
+            lifted = self.lift.lift(one.value)
+            if lifted.turns is None or lifted.is_kept:
+                raise Refused
+            code = self.picked(one.value, lifted, target.value)
+            whole = self.by_code[lifted.code]
+            self.lift.known[target.value] = replace(lifted, code=whole, is_computed=True)
+            self.chosen |= {each.value for each in body if is_same(each, one)}  # type: ignore[attr-defined]
+            lines.append(f"{target.value} = {code}")
+        self.new[node] = "\n".join(lines)
 
     def is_safe(self, body: list[cst.BaseSmallStatement]) -> bool:
         """Return whether turns change nothing but their locals and tensors made to be filled."""
@@ -104,7 +131,7 @@ class Hoist:
 
     def expression(self, node: cst.BaseExpression) -> None:
         """Move the largest parts of an expression that can leave the loop."""
-        if isinstance(node, cst.Lambda | cst.BaseComp | cst.IfExp | cst.BooleanOperation):
+        if isinstance(node, cst.Lambda | cst.BaseComp | cst.BooleanOperation):
             return
         lifted = None
         if self.lift.varies(node):
@@ -114,14 +141,16 @@ class Hoist:
             if lifted.is_computed and not isinstance(node, cst.Name):
                 self.new[node] = self.picked(node, lifted)
             return
+        if isinstance(node, cst.IfExp):
+            return
         for child in node.children:
             for one in expressions(child):
                 self.expression(one)
 
-    def picked(self, node: cst.BaseExpression, lifted: Lifted) -> str:
+    def picked(self, node: cst.BaseExpression, lifted: Lifted, name: str = "") -> str:
         """Assign an expression before the loop, and return its turn."""
         if lifted.code not in self.by_code:
-            name = self.lift.free_name(f"{self.short_name(node)}_all")
+            name = self.lift.free_name(f"{name or self.short_name(node)}_all")
             self.lines.append(f"{name} = {lifted.code}")
             self.by_code[lifted.code] = name
         name, index = self.by_code[lifted.code], self.bounds.index
@@ -245,6 +274,20 @@ class Hoist:
             graph.made_by(self.held_at(operation, gate), "sigmoid") is not None
             and graph.made_by(self.held_at(operation, candidate), "tanh", "sigmoid") is not None
         )
+
+
+class SwapLines(Swap):
+    """Put code in the place of expressions, and lines in the place of branches."""
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
+        if isinstance(original_node, cst.If) and original_node in self.new:
+            return cst.FlattenSentinel(cst.parse_module(self.new[original_node]).body)
+        return super().on_leave(original_node, updated_node)
+
+
+def is_same(one: cst.BaseSmallStatement, other: cst.Assign) -> bool:
+    """Return whether a statement binds the name that another one does."""
+    return isinstance(one, cst.Assign) and stored_names(one) == stored_names(other)
 
 
 def code_of(node: cst.Name | None) -> str:

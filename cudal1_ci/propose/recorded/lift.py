@@ -18,6 +18,7 @@ from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
     COPIES,
+    IMAGES,
     INDEX_DTYPES,
     KEEPS_RANK,
     OVER_DIM,
@@ -83,6 +84,10 @@ class Lift:
     """What writes a call of a function of the checkout for all turns."""
     stacked: Callable[[Lift, cst.Call], Lifted | None] | None = None
     """What writes a call of each turn's own module for all turns."""
+    folded: Callable[[Lift, cst.Call, cst.BaseExpression], Lifted] | None = None
+    """What writes a call of a layer on each turn's batch for all turns."""
+    joined: Callable[[Lift, cst.Call, str], Lifted] | None = None
+    """What writes a join of a turn's tensors for all turns."""
     modules: dict[str, str] = field(default_factory=dict)
     """Code of the lists of which names of the loop are the modules."""
     turns: str = ""
@@ -115,7 +120,7 @@ class Lift:
 
     def lift(self, node: cst.BaseExpression) -> Lifted:
         """Return an expression for all turns. Raises: Refused, with the innermost reason."""
-        found = self.lift_any(node)
+        found = self.dense(self.lift_any(node))
         if not found.is_tensor:
             raise Refused(self.at(node, "is more than one tensor of one size in all passes"))
         return found
@@ -193,6 +198,14 @@ class Lift:
                 self.check_pure(other)
                 return Lifted("", 1, 0, classes=self.code(other))
         return None
+
+    def dense(self, found: Lifted) -> Lifted:
+        """Return the mask of each turn's class as a matrix; other values as they are."""
+        if not found.classes or found.code or self.bounds is None:
+            return found
+        device = f"{bracketed(found.classes)}.device"
+        numbers = f"torch.arange({self.bounds.limits(0)}, device={device})[:, None]"
+        return Lifted(f"{bracketed(found.classes)} == {numbers}", 1, 0, is_computed=True)
 
     def check_pure(self, node: cst.BaseExpression) -> None:
         """Refuse what may not be moved."""
@@ -281,6 +294,9 @@ class Lift:
 
     def chosen(self, node: cst.IfExp) -> Lifted:
         """Return one of two values, as a test of each turn's number says."""
+        ending = self.at_end(node)
+        if ending is not None:
+            return ending
         test, *values = (self.lift(one).first() for one in (node.test, node.body, node.orelse))
         dtypes = {self.dtype(one) for one in (node.body, node.orelse)}
         ranks = {one.rank for one in values}
@@ -293,6 +309,49 @@ class Lift:
         self.ranks[node] = rank, dtypes.pop()
         listed = ", ".join([wide if rank else test.code, *(one.code for one in values)])
         return Lifted(f"torch.where({listed})", rank, 0, is_computed=True)
+
+    def at_end(self, node: cst.IfExp) -> Lifted | None:
+        """Return a value that the first or the last turn takes from elsewhere: `last_value if
+        t == steps - 1 else values[t + 1]`. None for another test."""
+        bounds, test = self.bounds, node.test
+        if bounds is None or not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+            return None
+        end = self.code(test.comparisons[0].comparator)
+        if self.code(test.left) != bounds.index or end not in (bounds.last, str(bounds.low)):
+            return None
+        operator = test.comparisons[0].operator
+        is_last = end == bounds.last
+        own, others = node.body, node.orelse
+        if isinstance(operator, cst.NotEqual | (cst.LessThan if is_last else cst.GreaterThan)):
+            own, others = others, own
+        elif not isinstance(operator, cst.Equal):
+            return None
+        if self.varies(own) or names_in(others) & self.known.keys():
+            raise Refused
+        self.check_pure(own)
+        low, high = bounds.low + (not is_last), bounds.last if is_last else bounds.high
+        self.bounds = replace(bounds, low=low, high=high)
+        try:
+            rest = self.lift(others).first()
+        finally:
+            self.bounds = bounds
+        known = self.rank_of(own, others)
+        if rest.turns is None or known != (self.rank(others), self.dtype(others)):
+            raise Refused
+        self.ranks[node] = known
+        parts = [rest.code, f"{bracketed(self.code(own))}[None]"]
+        code = f"torch.cat([{', '.join(parts if is_last else parts[::-1])}])"
+        return Lifted(code, known[0], 0, is_computed=True)
+
+    def rank_of(self, node: cst.BaseExpression, near: cst.BaseExpression) -> tuple[int, str]:
+        """Return dimensions and dtype of an expression, or of a local where another one is."""
+        if isinstance(node, cst.Name) and node not in self.ranks:
+            for one in self.operations.get(near, []):
+                held = self.source.scope(one).get(node.value)
+                value = None if held is None else self.source.graph.of(held.value)
+                if value is not None:
+                    return len(value.shape), value.dtype
+        return self.ranks.get(node, (0, ""))
 
     # --- values with positions, and numbers ---
 
@@ -390,8 +449,12 @@ class Lift:
         names = {one.name for one in self.operations[node]}
         is_torch = self.is_torch(node)
         if not is_torch:  # a submodule
-            if not names <= ROWWISE | UNARY - CASTS or len(plain) != 1 or self.varies(node.func):
+            if len(plain) != 1 or self.folded is None or self.varies(node.func):
                 raise Refused
+            whole = self.source.graph.in_one_call
+            parts = {o.name for one in self.operations[node] for o in whole(one)}
+            if not parts <= ROWWISE | UNARY - CASTS | {"dim"}:
+                return self.folded(self, node, plain[0])
             x = self.rows(self.lift(plain[0]))
             code = self.swapped(node, {plain[0]: x.code})
             return Lifted(code, x.rank, x.turns, is_computed=True)
@@ -414,11 +477,15 @@ class Lift:
             return self.einsum(node, plain)
         if name == "matmul":
             return self.matmul(node, real)
-        if name in ROWWISE:
+        if name in ("cat", "concat", "stack") and self.joined is not None:
+            return self.joined(self, node, name)
+        if name in ROWWISE or name in IMAGES:
             if any(self.varies(one) for one in real[1:]):
                 raise Refused
             for one in real[1:]:
                 self.check_pure(one)
+            if name in IMAGES and self.folded is not None:
+                return self.folded(self, node, real[0])
             x = self.rows(self.lift(real[0]))
             return Lifted(self.swapped(node, {real[0]: x.code}), x.rank, x.turns, is_computed=True)
         if name in UNARY and not any(self.varies(one) for one in real[1:]):
@@ -448,7 +515,7 @@ class Lift:
     def unary(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
         for one in operands[1:]:
             self.check_pure(one)
-        x = self.lift_any(operands[0])
+        x = self.dense(self.lift_any(operands[0]))
         if not x.valid and not x.is_tensor:
             raise Refused
         if name == "clone" and x.is_new and not self.writes:

@@ -28,6 +28,14 @@ BINARY = frozenset(
     )
 )
 ROWWISE = frozenset(("linear", "layer_norm", "rms_norm"))
+IMAGES = {
+    **{f"conv{n}d": n + 2 for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": n + 2 for n in (1, 2, 3)},
+    **{f"{kind}_pool{n}d": n + 2 for kind in ("max", "avg") for n in (1, 2, 3)},
+    **{f"adaptive_{kind}_pool{n}d": n + 2 for kind in ("max", "avg") for n in (1, 2, 3)},
+    **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"), 4),
+}
+"""Operations that treat the samples of a batch alike, with the dimensions of such a batch."""
 OVER_DIM = frozenset(
     (
         *("sum", "mean", "amax", "amin", "prod", "softmax", "log_softmax", "logsumexp", "argmax"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from cudal1_ci.propose.recorded.bounds import Bounds
+from cudal1_ci.propose.recorded.folded import folded, joined_parts
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
 from cudal1_ci.propose.recorded.helpers import mapped
 from cudal1_ci.propose.recorded.lift import Lift
@@ -94,7 +95,8 @@ class Loop:
         for one in block.body:
             if isinstance(one, cst.If):
                 made = chosen_value(one)
-                stored = [name for each in made[:-1] for name in stored_names(each)]
+                own = [each for each in made[:-1] if each in self.file.ranges]
+                stored = [name for each in own for name in stored_names(each)]
                 if not made or any(self.times_bound(name) > 1 for name in stored):
                     return []
                 found += made
@@ -124,8 +126,9 @@ class Loop:
                 found.add(held.value)
         return None if not found or None in found else max(one for one in found if one is not None)
 
-    def lift(self) -> Lift | None:
-        """Return what writes expressions of the body for all turns."""
+    def lift(self, *, any_order: bool = False) -> Lift | None:
+        """Return what writes expressions of the body for all turns; with `any_order` also of a
+        loop that counts down."""
         changing = stored_names(self.node) | roots(self.target)
         changing -= self.filled_rows()
         if names_in(self.over) & changing:
@@ -134,9 +137,10 @@ class Loop:
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
         lift.lines = [] if isinstance(self.node, cst.For) else None
         lift.helper, lift.stacked = mapped, stacked
+        lift.folded, lift.joined = folded, joined_parts
         lift.functional = self.call.source.functional(self.name)[0]
         if isinstance(self.target, cst.Name):
-            lift.bounds = self.bounds(self.target.value)
+            lift.bounds = self.bounds(self.target.value, any_order=any_order)
             if lift.bounds is not None:
                 return lift
         drawn = list(drawn_from(self.target, self.over))
@@ -329,9 +333,11 @@ class Loop:
         near = self.call.graph.operations[max(first - 200, 0) : last + 200]
         return [one for one in near if one.recorded.frame in wanted]
 
-    def bounds(self, index: str) -> Bounds | None:
+    def bounds(self, index: str, *, any_order: bool = False) -> Bounds | None:
         """Return what the loop counts, if it is over `range(high)` or `range(low, high)`."""
         over = self.over
+        if any_order and isinstance(over, cst.Call) and self.code(over.func) == "reversed":
+            over = over.args[0].value
         if not isinstance(over, cst.Call) or self.code(over.func) != "range":
             return None
         if isinstance(self.node, cst.For) and rebinds(self.node.body, index):
@@ -605,6 +611,11 @@ def shape_read(assign: cst.Assign, name: str) -> Iterator[tuple[str, int]]:
         found = size_read(value)
         if found is not None and target.value == name:
             yield found
+    elif isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+        for each, size in zip(target.elements, value.elements, strict=False):
+            found = size_read(size.value)
+            if found is not None and is_name(each.value) and each.value.value == name:  # type: ignore[attr-defined]
+                yield found
     elif isinstance(target, cst.Tuple):
         shape = value
         if isinstance(shape, cst.Call) and not shape.args:
@@ -636,14 +647,15 @@ def chosen_value(node: cst.If) -> list[cst.BaseSmallStatement]:
     own = branch_of(node.body)
     if not own or not other:
         return []
+    pairs = list(zip(own, other, strict=False))
+    if len(own) == len(other) > 1 and all(isinstance(o, cst.Assign) for o in (*own, *other)):
+        chosen = [chosen_assign(node, one, two) for one, two in pairs]  # type: ignore[arg-type]
+        if all(chosen):
+            return [one for one in chosen if one is not None]
     (*before, first), (*more, second) = own, other
     if isinstance(first, cst.Assign) and isinstance(second, cst.Assign):
-        targets = [cst.Module([]).code_for_node(one.targets[0].target) for one in (first, second)]
-        is_same = len(first.targets) == len(second.targets) == 1 and targets[0] == targets[1]
-        if not is_same or not is_name(first.targets[0].target):
-            return []
-        value = cst.IfExp(test=node.test, body=first.value, orelse=second.value)
-        return [*before, *more, first.with_changes(value=value)]
+        assign = chosen_assign(node, first, second)
+        return [] if assign is None else [*before, *more, assign]
     if isinstance(first, cst.Expr) and isinstance(second, cst.Expr):
         calls = [one.value for one in (first, second) if isinstance(one.value, cst.Call)]
         names = [cst.Module([]).code_for_node(one.func) for one in calls]
@@ -655,3 +667,13 @@ def chosen_value(node: cst.If) -> list[cst.BaseSmallStatement]:
         call = calls[0].with_changes(args=[cst.Arg(value)])
         return [*before, *more, first.with_changes(value=call)]
     return []
+
+
+def chosen_assign(node: cst.If, first: cst.Assign, second: cst.Assign) -> cst.Assign | None:
+    """Return `x = a if test else b` of a branch that binds x to one or the other."""
+    targets = [cst.Module([]).code_for_node(one.targets[0].target) for one in (first, second)]
+    is_same = len(first.targets) == len(second.targets) == 1 and targets[0] == targets[1]
+    if not is_same or not is_name(first.targets[0].target):
+        return None
+    value = cst.IfExp(test=node.test, body=first.value, orelse=second.value)
+    return first.with_changes(value=value)

@@ -109,13 +109,14 @@ def is_in(loop: Loop, node: cst.CSTNode) -> bool:
 def find_hoisted(call: Call) -> Iterator[Change]:
     """Find recurrences whose turns compute what needs no state."""
     for loop in loops_in(call):
-        lift = loop.lift() if isinstance(loop.node, cst.For) else None
+        lift = loop.lift(any_order=True) if isinstance(loop.node, cst.For) else None
         again = loop.lift()
-        if lift is None or again is None or lift.bounds is None:
+        if lift is None or lift.bounds is None:
             continue
         try:
-            Batch(loop, again).change()
-            continue  # it has no state
+            if again is not None:
+                Batch(loop, again).change()
+                continue  # it has no state
         except Refused:
             pass
         try:

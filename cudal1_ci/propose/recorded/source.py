@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import libcst as cst
-from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.rewrites.rewrite import names_of
@@ -64,7 +64,7 @@ class File:
         wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
         self.module = wrapper.module
         self.ranges = wrapper.resolve(PositionProvider)
-        self.parents = wrapper.resolve(ParentNodeProvider)
+        self.parents = parents_in(self.module)
         self.by_range: dict[tuple[int, int, int, int], cst.BaseExpression] = {}
         for node, where in self.ranges.items():
             if isinstance(node, cst.BaseExpression):
@@ -102,6 +102,26 @@ class File:
 
     def code(self, node: cst.CSTNode) -> str:
         return self.module.code_for_node(node)
+
+
+@functools.cache
+def field_names(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
+
+
+def parents_in(module: cst.Module) -> dict[cst.CSTNode, cst.CSTNode]:
+    """Return what each node is in. libcst's own provider walks twice, and calls a visitor."""
+    found: dict[cst.CSTNode, cst.CSTNode] = {}
+    waiting: list[cst.CSTNode] = [module]
+    while waiting:
+        node = waiting.pop()
+        for name in field_names(type(node)):
+            value = getattr(node, name)
+            for one in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(one, cst.CSTNode):
+                    found[one] = node
+                    waiting.append(one)
+    return found
 
 
 def key_of(where: CodeRange) -> tuple[int, int, int, int]:

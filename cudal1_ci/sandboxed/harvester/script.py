@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import importlib
 import importlib.machinery
 import io
 import json
@@ -19,9 +18,8 @@ import random
 import signal
 import sys
 import time
-import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +27,14 @@ from ..forkserver.server import CHANNEL_FD
 from ..tracer import install as tracing
 from ..tracer.record import Log
 from ..wire.codec import encode
-from ..wire.harvest import CellRan, HarvestCell, OpenHarvest, Outcome, RunScript
+from ..wire.harvest import ABSENT, CellRan, HarvestCell, OpenHarvest, Outcome, RunScript
 from . import outputs, probe, smaller, substitutes
+from .limits import failure, limited
+from .stand_ins import imported, stand_in_for
+from .suite import run_tests
 
-MAX_REASON_CHARS = 300
 AGAIN_SHARE = 0.08
 """Of a script's time: in it root calls are made again, and in inference. Longer calls are not."""
-STUBBORN_S = 2.0
-"""An alarm that was swallowed rings again after this time."""
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
-
-
-class TimeIsUpError(KeyboardInterrupt):
-    """The time of a cell is over. No `except Exception` catches it, and pytest ends at it."""
 
 
 class Report:
@@ -91,7 +84,6 @@ def main(opened: OpenHarvest, request: RunScript, scratch: Path) -> None:
     tracer.provenance = request.kind
     tracer.source = request.path
     tracer.roots = {}
-    signal.signal(signal.SIGALRM, ring)
     try:
         if request.kind == "test":
             run_tests(opened, request, report, began_s)
@@ -152,7 +144,7 @@ def run_cells(
     if not cells:
         text = file.read_text(encoding="utf-8-sig")
         cells = (HarvestCell(line=0, text=text),)
-    module = namespace_of(request, file)
+    module = namespace_of(opened, request, file, report.note)
     is_over = False
     for cell in cells:
         left_s = request.script_s - (time.monotonic() - began_s)
@@ -161,26 +153,27 @@ def run_cells(
             continue
         tracer.source = f"{request.path}:{cell.line}" if cell.line else request.path
         before = outputs.identities(module.__dict__)
-        limit_s = left_s if cell.line == 0 else min(left_s, request.cell_s)
+        limits_s = left_s if cell.line == 0 else min(left_s, request.cell_s), left_s
         code = functools.partial(compiled, cell, str(file), request.is_smaller, report.note)
         for _ in range(MAX_STAND_INS):
-            ran, missing = run_cell(cell.line, code, module, limit_s, request.seed, before)
-            name = missing and substitutes.stand_in_for(missing, opened.own)
+            ran, missing = run_cell(cell.line, code, module, limits_s, request.seed, before)
+            name = missing and stand_in_for(missing, opened.own)
             if not name:
                 break
-            report.note(f"without the package `{name}`")
+            report.note(f"{ABSENT}{name}")
         report.cell(ran)
         is_over = is_over or ran.outcome.startswith("out_of")
     return {} if is_over else module.__dict__
 
 
-PYTEST_FILES = ("pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 MAX_PRINTED_CHARS = 4000
 MAX_STAND_INS = 8
 NO_TIME = "the time of its script was over"
 
 
-def namespace_of(request: RunScript, file: Path) -> types.ModuleType:
+def namespace_of(
+    opened: OpenHarvest, request: RunScript, file: Path, note: Callable[[str], None]
+) -> types.ModuleType:
     """Return the module in which cells run. Examples of a docstring see what its module has. A
     file that is run gets its own name, so that what it defines can be imported."""
     name = request.module if request.module and not request.cells else "__main__"
@@ -188,7 +181,7 @@ def namespace_of(request: RunScript, file: Path) -> types.ModuleType:
     module.__file__ = str(file)
     if request.kind == "docstring" and request.module:
         with contextlib.suppress(BaseException):
-            found = importlib.import_module(request.module)
+            found = imported(request.module, opened.own, note)
             module.__dict__.update(
                 {key: value for key, value in vars(found).items() if not key.startswith("__")}
             )
@@ -196,7 +189,7 @@ def namespace_of(request: RunScript, file: Path) -> types.ModuleType:
         if "." in name:
             module.__package__ = name.rpartition(".")[0]
             with contextlib.suppress(BaseException):
-                importlib.import_module(module.__package__)
+                imported(module.__package__, opened.own, note)
         module.__spec__ = importlib.machinery.ModuleSpec(name, None, origin=str(file))
     sys.modules[name] = module
     module.__dict__["display"] = lambda *_: None
@@ -207,7 +200,7 @@ def run_cell(
     line: int,
     code: Callable[[], types.CodeType],
     module: types.ModuleType,
-    limit_s: float,
+    limits_s: tuple[float, float],
     seed: int,
     before: dict[str, int],
 ) -> tuple[CellRan, ModuleNotFoundError | None]:
@@ -222,7 +215,7 @@ def run_cell(
     try:
         program = code()
         torch.manual_seed(seed)
-        with contextlib.redirect_stdout(printed), limited(limit_s):
+        with contextlib.redirect_stdout(printed), limited(*limits_s):
             exec(program, module.__dict__)
     except BaseException as error:  # noqa: BLE001 - whatever a script raises is its reason
         outcome, reason = failure(error)
@@ -255,98 +248,6 @@ def compiled(
         linecache.cache[file] = (len(cell.text), None, [f"{one}\n" for one in lines], file)
     code: types.CodeType = compile(ast.fix_missing_locations(tree), file, "exec")
     return code
-
-
-@contextlib.contextmanager
-def limited(limit_s: float) -> Iterator[None]:
-    """Raise TimeIsUpError in what runs longer."""
-    signal.setitimer(signal.ITIMER_REAL, max(limit_s, 0.01), STUBBORN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def ring(*_: object) -> None:
-    raise TimeIsUpError
-
-
-def failure(error: BaseException) -> tuple[Outcome, str]:
-    """Return what an exception means, and its text with the line that raised it."""
-    if isinstance(error, TimeIsUpError):
-        return "out_of_time", "its time was over"
-    text = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON_CHARS]
-    if isinstance(error, MemoryError) or any(one in text for one in OUT_OF_MEMORY):
-        return "out_of_memory", text
-    if isinstance(error, substitutes.NeedsError):
-        return "needs", str(error)
-    if isinstance(error, ModuleNotFoundError):
-        return "needs", f"needs the package `{error.name}`"
-    if isinstance(error, SystemExit):
-        return ("ran", "") if not error.code else ("needs", "it ended: it may need arguments")
-    if isinstance(error, FileNotFoundError):
-        return "needs", f"needs a file: {error.filename or error}"
-    needs = substitutes.missing(text)
-    if needs:
-        return "needs", f"{needs} ({text})"[:MAX_REASON_CHARS]
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return "failed", text + where
-
-
-def run_tests(opened: OpenHarvest, request: RunScript, report: Report, began_s: float) -> None:
-    """Run a file of tests, without the options that its configuration adds."""
-    try:
-        import pytest
-    except ImportError:
-        report.cell(CellRan(outcome="needs", reason="needs the package `pytest`"))
-        return
-    plugin = Plugin(report)
-    limit_s = request.script_s - (time.monotonic() - began_s)
-    # Without a file of its own, pytest would read one of a folder above.
-    found = next((one for one in PYTEST_FILES if Path(opened.root, one).is_file()), None)
-    settings = str(Path(opened.root, found)) if found else os.devnull
-    arguments = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", f"--rootdir={opened.root}"]
-    arguments += ["-c", settings, f"--confcutdir={opened.root}"]
-    try:
-        with limited(limit_s):
-            pytest.main([*arguments, str(Path(opened.root, request.path))], plugins=[plugin])
-    except BaseException as error:  # noqa: BLE001 - whatever a script raises is its reason
-        outcome, reason = failure(error)
-        report.cell(CellRan(outcome=outcome, reason=reason))
-    if plugin.is_interrupted:
-        report.cell(CellRan(outcome="out_of_time", reason="its time was over"))
-
-
-class Plugin:
-    """Report what becomes of each test."""
-
-    def __init__(self, report: Report):
-        self.report = report
-        self.is_interrupted = False
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.when != "call" and report.passed:
-            return
-        text = "" if report.passed else " ".join(str(report.longrepr).split())[-MAX_REASON_CHARS:]
-        outcome: Outcome = "ran" if report.passed else "needs" if report.skipped else "failed"
-        self.report.cell(
-            CellRan(
-                name=str(report.nodeid)[:300],
-                outcome=outcome,
-                reason=text,
-                duration_s=float(report.duration),
-            )
-        )
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.failed:
-            text = " ".join(str(report.longrepr).split())[-MAX_REASON_CHARS:]
-            needs = substitutes.missing(text)
-            self.report.cell(CellRan(outcome="needs" if needs else "failed", reason=needs or text))
-
-    def pytest_keyboard_interrupt(self) -> None:
-        self.is_interrupted = True
 
 
 def again(torch: Any, tracer: Any, left_s: float) -> None:

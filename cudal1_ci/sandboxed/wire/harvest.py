@@ -11,6 +11,9 @@ Outcome = Literal["ran", "failed", "out_of_time", "out_of_memory", "needs"]
 """What became of a cell. `needs` lacks something that the sandbox does not have: a download, a GPU,
 a package, arguments."""
 
+ABSENT = "not installed: "
+"""Begins the note on a package that a script ran without."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Output:

@@ -12,15 +12,11 @@ import time
 import msgspec
 import pytest
 
+from cudal1_ci.compare.bench import Bench
 from cudal1_ci.compare.config import CompareConfig
-from cudal1_ci.compare.loop import (
-    NO_BUDGET,
-    OTHER_OUTPUTS,
-    SPENT,
-    UNCONFIRMED,
-    Bench,
-    compare,
-)
+from cudal1_ci.compare.contracts import OTHER_OUTPUTS
+from cudal1_ci.compare.looks import NO_BUDGET, UNCONFIRMED
+from cudal1_ci.compare.loop import SPENT, compare
 from cudal1_ci.compare.pairs import Pair, Pairs
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.pool import Pool, SlotLost

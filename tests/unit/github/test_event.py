@@ -44,6 +44,16 @@ def test_a_pull_request_is_its_head_and_not_the_merge_that_is_checked_out(enviro
     assert "secret" not in repr(found)
 
 
+def test_on_a_server_of_ones_own_links_lead_there(environ):
+    more = {
+        "GITHUB_API_URL": "https://ghe.example/api/v3",
+        "GITHUB_SERVER_URL": "https://ghe.example",
+    }
+    found = occasion(environ("pull_request", {"pull_request": PULL}, **more))
+    assert found.api_url == "https://ghe.example/api/v3"
+    assert found.run_url == "https://ghe.example/o/r/actions/runs/9"
+
+
 def test_a_run_of_another_workflow_is_what_that_measured(environ):
     run = {**RUN, "run_attempt": 4, "head_repository": FORK, "pull_requests": [{"number": 1}]}
     found = occasion(environ("workflow_run", {"workflow_run": run}))

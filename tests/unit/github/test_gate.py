@@ -12,7 +12,8 @@ import pytest
 
 from cudal1_ci.github.acknowledgements import Agreed
 from cudal1_ci.github.event import Occasion
-from cudal1_ci.github.plan import Known, Options, Pull, plan, plan_checks
+from cudal1_ci.github.plan import Options, plan, plan_checks
+from cudal1_ci.github.posts import Known, Pull
 from cudal1_ci.github.projects import Expected, Found
 from cudal1_ci.github.publication import Publication, parts_of
 from cudal1_ci.records import Comparison, ContractCheck, Entry

@@ -11,7 +11,8 @@ from cudal1_ci.github.check import MAX_SUMMARY_BYTES, annotations_of
 from cudal1_ci.github.conclusion import standing
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment, Marker, key_of, marked, marker_of
-from cudal1_ci.github.plan import Known, Options, Pull, Texts, plan
+from cudal1_ci.github.plan import Options, plan
+from cudal1_ci.github.posts import Known, Pull, Texts
 from cudal1_ci.github.review import MAX_PATCH_LINES
 from cudal1_ci.records import ContractCheck
 from cudal1_ci.stats.gate import Policy

@@ -6,7 +6,7 @@ import pytest
 
 from cudal1_ci.errors import ForgeError
 from cudal1_ci.github.answer import Made, Refusal
-from cudal1_ci.github.plan import Errand, Plan, Post
+from cudal1_ci.github.posts import Errand, Plan, Post
 from cudal1_ci.github.publication import MAX_SUMMARY_BYTES, carry_out, printed, write_summary
 
 

@@ -16,7 +16,7 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.run import by_promise, review
-from cudal1_ci.optimize.target import optimize_target
+from cudal1_ci.optimize.target import DEVICE_IN_USE, optimize_target
 from cudal1_ci.records import Candidate, Edit, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
@@ -323,7 +323,7 @@ def test_a_budget_ends_while_another_process_has_the_device_and_loses_nothing(tm
     )
     report = setting.review()
     (entry,) = report.entries
-    assert (report.ended, entry.skipped) == ("budget", "not reached: the budget was spent")
+    assert (report.ended, entry.skipped) == ("budget", DEVICE_IN_USE)
 
 
 def test_a_budget_that_ends_after_the_last_candidate_has_cut_nothing(tmp_path):

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cudal1_ci.processes import lock
+from cudal1_ci.processes import device_wait, lock
 from cudal1_ci.processes.conversation import Conversation
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.sandboxed.wire.channel import Channel
@@ -82,6 +82,15 @@ def test_a_device_that_is_free_in_time_is_held_alone():
             assert is_free.is_set()
             with pytest.raises(GaveUp), patient_until(lambda: True), lock.shared("gpu"):
                 pass
+
+
+def test_a_long_wait_is_reported_once(monkeypatch):
+    monkeypatch.setattr(device_wait, "NOTICED_S", 0.0)
+    said = []
+    with held("exclusive") as is_free, patient_until(lambda: False, said.append):
+        threading.Timer(1.0, is_free.set).start()
+        with lock.exclusive("gpu"):
+            assert said == [device_wait.WAITING]
 
 
 def judged(*replies, pause_s=0.0):

@@ -23,7 +23,7 @@ from cudal1_ci.records import (
 from cudal1_ci.render import render
 from cudal1_ci.render.comment import About, comment, summary
 from cudal1_ci.render.comment_template import template_of
-from cudal1_ci.stats.gate import Policy
+from cudal1_ci.stats.gate import GateConfig, Policy
 from tests.unit.render import comparisons
 from tests.unit.render.comparisons import (
     BASE_SHA,
@@ -215,10 +215,19 @@ def test_findings_and_other_baselines_are_shown(golden_report):
 
 
 @pytest.mark.parametrize(
-    ("fail_on", "said"), [("never", "Advisory"), ("regression", "The check fails where")]
+    ("fail_on", "missing", "said"),
+    [
+        ("never", "auto", "Advisory: nothing here fails the check."),
+        ("never", "failure", "fails where a target was not measured, unless"),
+        ("regression", "auto", "fails where a target got slower or was not measured, unless"),
+        ("regression", "neutral", "fails where a target got slower, unless"),
+        ("contract", "auto", "slower, was not measured or no longer works in a use that worked,"),
+        ("inconclusive", "auto", "got slower, may have got slower or was not measured, unless"),
+    ],
 )
-def test_whether_the_check_fails_is_said(fail_on, said):
-    about = msgspec.structs.replace(ABOUT, policy=Policy(fail_on=fail_on))
+def test_what_fails_the_check_is_said_in_full(fail_on, missing, said):
+    policy = Policy(fail_on=fail_on, gate=GateConfig(on_missing=missing))
+    about = msgspec.structs.replace(ABOUT, policy=policy)
     assert said in comment(comparisons.mended(), about)
 
 

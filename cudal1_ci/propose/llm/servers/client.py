@@ -297,9 +297,9 @@ class Client:
         if answer.failure is None and names:
             return names
         raise ModelError(
-            f"{self._endpoint.url}: {answer.message or 'it lists no models'}; expected the URL of "
-            "a server that speaks the OpenAI protocol (model.name says which model where "
-            "/v1/models is not served)"
+            f"{self._endpoint.identity.server}: {answer.message or 'it lists no models'}; "
+            "expected the URL of a server that speaks the OpenAI protocol (model.name says which "
+            "model where /v1/models is not served)"
         )
 
     # --- what is sent, what went wrong ------------------------------------------------------------

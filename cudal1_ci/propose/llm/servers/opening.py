@@ -22,11 +22,10 @@ from cudal1_ci.propose.llm.servers import LanguageModel
 from cudal1_ci.propose.llm.servers.adapters import chosen
 from cudal1_ci.propose.llm.servers.client import Client, Endpoint
 from cudal1_ci.propose.llm.servers.config import ModelConfig
+from cudal1_ci.propose.llm.servers.relay import api_url, relayed_url
 from cudal1_ci.propose.llm.servers.serving import Server, untold
 from cudal1_ci.propose.llm.servers.weights import found
 from cudal1_ci.records import Identity
-
-CHAT = "/chat/completions"
 
 
 @contextmanager
@@ -70,8 +69,10 @@ def refuse_missing_weights(config: ModelConfig) -> None:
 def remote(config: ModelConfig, environ: Mapping[str, str]) -> Endpoint:
     """Return the endpoint of a URL; request the model's name from the server if it is missing."""
     assert config.model is not None
+    url, key = api_url(config.model), api_key(config.api_key_env, environ)
+    relay = relayed_url(url, key)
     endpoint = Endpoint(
-        url=api_url(config.model),
+        url=relay or url,
         model=config.name or "",
         identity=Identity(
             model=config.name or "",
@@ -80,7 +81,8 @@ def remote(config: ModelConfig, environ: Mapping[str, str]) -> Endpoint:
             top_p=config.top_p,
             max_tokens=config.max_tokens,
         ),
-        api_key=api_key(config.api_key_env, environ),
+        api_key=key,
+        is_own=relay is not None,
         num_concurrent=config.num_concurrent,
     )
     if config.name is not None:
@@ -90,12 +92,6 @@ def remote(config: ModelConfig, environ: Mapping[str, str]) -> Endpoint:
     return dataclasses.replace(
         endpoint, model=name, identity=msgspec.structs.replace(endpoint.identity, model=name)
     )
-
-
-def api_url(given: str) -> str:
-    """Return the URL with its version, which users write or leave out."""
-    url = given.rstrip("/").removesuffix(CHAT)
-    return url if urlsplit(url).path else url + "/v1"
 
 
 def api_key(variable: str, environ: Mapping[str, str]) -> str | None:
