@@ -199,8 +199,7 @@ def repository_top(root: Path) -> Path:
         return Path(run_git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
     except DiscoveryError as error:
         raise DiscoveryError(
-            f"{root}: finding what changed needs a git repository ({error}); run it in one, or "
-            "scan without --changed"
+            f"{root}: finding what changed needs a git repository ({error}); name a folder of one"
         ) from error
 
 

@@ -33,7 +33,7 @@ def shown(printed: str) -> list[str]:
 
 def picture(printed: str) -> str:
     """Return the picture as SVG; it loads no fonts."""
-    console = Console(record=True, width=118, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=122, file=io.StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), COMMAND))
     for line in shown(printed):
         text = Text(line.rstrip(), no_wrap=True, overflow="crop")

@@ -35,7 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Say what the attacks are drawn by, so that the same ones can be run again."""
+    """Say what the attacks are drawn by, so that the same ones can be run again. Have garbage
+    collected less often than by default: syntax trees are many objects, and most of them stay."""
+    gc.set_threshold(50_000, 20, 20)
     draw = chosen(session.config.getoption("--attacks"))
     if draw is not None and not hasattr(session.config, "workerinput"):
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -61,11 +63,10 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector, and whoever asks it for all objects, from the million that the
-    imports of tests made. It comes at every 50,000 new ones, as syntax trees are made of many."""
+    """Keep the garbage collector, and those that ask it for all objects, from what the imports of
+    tests made: a million objects that stay."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.hookimpl(optionalhook=True)

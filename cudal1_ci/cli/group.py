@@ -169,7 +169,9 @@ def one_voice() -> Iterator[None]:
         raise
     except click.UsageError as error:
         verb = error.ctx.command_path if error.ctx else "cudal1-ci"
-        message = error.format_message().rstrip(".")
+        is_argument = isinstance(getattr(error, "param", None), click.Argument)
+        said = error.message if error.message and is_argument else error.format_message()
+        message = said.rstrip(".")
         link = " See" if message.endswith("?") else "; see"
         report_error(f"{message[:1].lower()}{message[1:]}{link} `{verb} --help`")
         sys.exit(error.exit_code)

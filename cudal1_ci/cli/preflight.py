@@ -32,6 +32,11 @@ def refuse_missing(settings: Settings, *, with_model: bool = False, judges: bool
         refuse_no_interpreter(settings.python)
     if settings.executor == "container" and counts("executor"):
         find_engine(settings.container)
+    if settings.model.model is None and origins["model.adapter"] == "command line":
+        raise ConfigError(
+            f"--adapter {settings.model.adapter}: there is no model that it is for; add --model "
+            "with its weights, or leave --adapter out"
+        )
     if with_model and settings.model.model is not None and counts("model.model"):
         try:
             refuse_missing_weights(settings.model)

@@ -141,6 +141,7 @@ def plan_of(
         DiscoveryError: There is no such target.
     """
     path = scope.root
+    progress.waiting(f"reading {path.resolve().name or path} ...")
     # As the report names it: it goes to others, whom the folders of this machine tell nothing.
     file = settings.file.relative_to(path).as_posix() if settings.file else "the configuration"
     evidence = Evidence(
@@ -162,7 +163,7 @@ def plan_of(
         is_wanted=scope.holds,
     )
     if plan.discovery is not None:
-        scope.refuse_unknown(plan.discovery.targets)
+        scope.refuse_unknown(plan.discovery)
     # A change may have removed the target, and a flag may have left out its file.
     if change is None and not chooses_files(settings):
         refuse_unmatched(plan)

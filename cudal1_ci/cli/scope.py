@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.files import SOURCE_SUFFIXES
 from cudal1_ci.errors import ConfigError, DiscoveryError
 from cudal1_ci.records import Target
@@ -41,11 +42,14 @@ class Scope(NamedTuple):
     def holds(self, target: Target) -> bool:
         return not self.places or any(place.holds(target) for place in self.places)
 
-    def refuse_unknown(self, targets: Sequence[Target]) -> None:
-        """Refuse a place without a target. Raises: DiscoveryError, with the nearest name."""
+    def refuse_unknown(self, discovery: Discovery) -> None:
+        """Refuse a place without a target. Raises: DiscoveryError, with the nearest name, or with
+        why the file cannot be read."""
+        targets = discovery.targets
         for place in self.places:
             if not any(place.holds(target) for target in targets):
-                raise DiscoveryError(f"{place}: {nearest(place, targets)}")
+                said = (one.message for one in discovery.notices if one.path == place.path)
+                raise DiscoveryError(f"{place}: {next(said, None) or nearest(place, targets)}")
 
 
 def nearest(place: Place, targets: Sequence[Target]) -> str:

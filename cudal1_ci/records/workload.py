@@ -23,6 +23,7 @@ Invariant = Literal[
     "offsets",
     "pairs",
     "shares",
+    "definite",
     "flags",
     "range",
 ]

@@ -28,6 +28,8 @@ from cudal1_ci.render.wording import count_text, devices_text, duration_text, re
 
 SUSPECTED = "opinion.hack"
 """The rule of what a second opinion found (propose/llm/hack_review/review.py)."""
+NOISY = "timing.noisy"
+"""The rule of a candidate that the machine was too busy to measure."""
 SUSPECTED_WORDS = "Fast, but suspected by another model, so not proposed"
 
 
@@ -92,6 +94,8 @@ class Digest:
     is_search: bool
     """Whether faster versions were looked for, so that finding none is worth a word."""
     proposals: tuple[Proposal, ...]
+    nothing_proven: str
+    """What is said where there are none."""
     suspected: tuple[Suspected, ...]
     """Candidates of any entry that a model suspects; they are in no other part."""
     degenerate: tuple[Entry, ...]
@@ -119,10 +123,24 @@ def digest(document: Report) -> Digest:
             Proposal(number=number, entry=entry, evaluation=evaluation)
             for number, (entry, evaluation) in enumerate(proposed, 1)
         ),
+        nothing_proven=nothing_proven(document),
         suspected=tuple(suspicions(document)),
         degenerate=tuple(degenerate),
         unimproved=tuple(unimproved),
         skipped=grouped(skipped),
+    )
+
+
+def nothing_proven(document: Report) -> str:
+    """Say that there is no proposal, and that a busy machine is why where it mostly is."""
+    tried = [evaluation for entry in document.entries for evaluation in entry.evaluations]
+    num_noisy = sum(any(one.rule == NOISY for one in each.findings) for each in tried)
+    said = "No faster version was proven."
+    if not num_noisy or 2 * num_noisy < len(tried):
+        return said
+    return (
+        f"{said} The machine was too busy to measure {num_noisy} of "
+        f"{count_text(len(tried), 'candidate')}: cudal1-ci doctor says what disturbs it."
     )
 
 

@@ -383,7 +383,7 @@ def _remarks(comparison: Comparison) -> list[str]:
 
 def _print_proposals(document: Report, found: Digest, console: Console) -> None:
     if not found.proposals:
-        print_line(console, "No faster version was proven.")
+        print_line(console, found.nothing_proven)
         return
     several = has_several_devices(document)
     console.print()

@@ -90,8 +90,10 @@ def fork_template(end: socket.socket, num_threads: int) -> int:
     not initialized. The fork has one thread, so that it can enter namespaces.
     """
     nurseries = Nursery(), Nursery()  # while this process is small
+    gc.disable()  # what an import makes stays: a collection would find nothing
     import torch  # noqa: F401
 
+    gc.enable()
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # a collection in either process would copy what both share

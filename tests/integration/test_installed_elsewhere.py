@@ -6,6 +6,8 @@ what it requires, in an interpreter of its own.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
 import json
 import os
@@ -121,13 +123,23 @@ def test_the_tools_environment_has_no_torch(tool):
     assert "No module named 'torch'" in done.stderr
 
 
-@pytest.mark.parametrize("layout", [".venv", "venv", "VIRTUAL_ENV", "CONDA_PREFIX", "--python"])
+LAYOUTS = (".venv", "venv", "VIRTUAL_ENV", "CONDA_PREFIX", "--python", "Poetry")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_project_is_scanned_in_its_own_environment(tool, project, tmp_path, layout):
     # Records a call in the project's interpreter and times nothing, so a busy machine is no matter.
     words: list[object] = ["scan", ".", "--no-compile", "--dry-run", "-q"]
     environ = {}
     if layout.startswith("--"):
         words += [layout, with_torch(tmp_path / "elsewhere") / "bin/python"]
+    elif layout == "Poetry":
+        with (project / "pyproject.toml").open("a") as file:
+            file.write("[tool.poetry]\nname = 'demo'\n")
+        digest = hashlib.sha256(os.path.realpath(project).encode()).digest()
+        name = f"demo-{base64.urlsafe_b64encode(digest).decode()[:8]}-py3.11"
+        with_torch(tmp_path / "elsewhere" / name)
+        environ["POETRY_VIRTUALENVS_PATH"] = str(tmp_path / "elsewhere")
     elif layout.isupper():
         environ[layout] = str(with_torch(tmp_path / "elsewhere"))
     else:

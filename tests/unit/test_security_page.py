@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.hostile import test_reports, test_settings, test_trees
 from tests.hostile.commands import ATTACKS, DANGEROUS
 
 ROOT = Path(__file__).parents[2]
@@ -41,3 +42,20 @@ def test_every_promise_of_the_policy_names_its_test():
         tests = {name for name in named(line) if name.startswith("test_")}
         assert tests, line
         assert tests <= there(), (line, tests - there())
+
+
+def test_the_page_counts_the_hostile_inputs_that_there_are():
+    reports, trees = test_reports, test_trees
+    corpus = {
+        "commands and tests of a project": (ATTACKS, DANGEROUS),
+        "reports": (reports.WORDS, reports.RAW),
+        "artifacts and traces": (reports.ARTIFACTS, trees.LEFT),
+        "settings, of the tool and of a fork's job": (test_settings.SETTINGS, reports.OTHERS),
+        "settings of git": (trees.CONFIGURED,),
+        "trees": (trees.REWRITES,),
+    }
+    counts = {what: sum(map(len, kinds)) for what, kinds in corpus.items()}
+    text = PAGE.read_text("utf-8")
+    for what, count in counts.items():
+        assert f"| {what} | {count} |" in text, (what, count)
+    assert f"Hostile inputs of {sum(counts.values())} kinds" in text

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.recorded.algebra import times_read
+from cudal1_ci.propose.recorded.certainty import only_value
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import File, Source, bracketed
+from cudal1_ci.propose.recorded.source import File, Place, Source, bracketed
 
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
@@ -26,7 +28,7 @@ def find_masks(call: Call) -> Iterator[Change]:
             continue
         if not isinstance(place.node, cst.Call) or not file.code(place.node).startswith("torch."):
             continue
-        new = mask_of(source, file, operation, place.node)
+        new = mask_of(source, file, operation, place)
         if new is not None:
             yield Change(
                 file=place.file,
@@ -37,16 +39,21 @@ def find_masks(call: Call) -> Iterator[Change]:
 
 
 def mask_of(
-    source: Source, file: File, operation: Operation, node: cst.Call
+    source: Source, file: File, operation: Operation, place: Place
 ) -> dict[cst.CSTNode, str] | None:
     """Return the comparison that gives the same tensor."""
+    node = place.node
     tree = ast.parse(file.code(node).strip(), mode="eval").body
     if not isinstance(tree, ast.Call) or len(tree.args) != 1:
         return None
     named = {one.arg: ast.unparse(one.value) for one in tree.keywords}
     if not {*named} <= {"dtype", "device"}:
         return None
-    rows = tree.args[0]
+    rows: ast.expr | None = tree.args[0]
+    if isinstance(rows, ast.Name):
+        body = None if place.function is None else place.function.body
+        is_once = body is not None and times_read(rows.id, body) == 1  # nothing writes into it
+        rows = only_value(file, place, rows.id) if is_once else None
     if not isinstance(rows, ast.ListComp) or len(rows.generators) != 1:
         return None
     outer = rows.generators[0]
@@ -58,7 +65,12 @@ def mask_of(
         return None
     width, sign, kind = found
     lengths = ast.unparse(outer.iter)
-    if not isinstance(outer.iter, ast.Name) or not is_list(source, operation, lengths):
+    count = counted(outer.iter)
+    if count and filled_row(rows.elt, length) and width != count:
+        return None
+    if not count and (
+        not isinstance(outer.iter, ast.Name) or not is_list(source, operation, lengths)
+    ):
         return None
     if any(isinstance(n, ast.Name) and n.id == length for n in ast.walk(ast.parse(width))):
         return None
@@ -68,8 +80,9 @@ def mask_of(
         if not is_plain or known.func.id not in ("max", "len"):  # type: ignore[attr-defined]
             return None
     device = f", device={named['device']}" if "device" in named else ""
-    code = f"torch.arange({width}{device}) {sign} torch.tensor({lengths}{device})[:, None]"
-    above = file.parents[node]
+    column = f"torch.arange({count}{device})" if count else f"torch.tensor({lengths}{device})"
+    code = f"torch.arange({width}{device}) {sign} {column}[:, None]"
+    above: cst.CSTNode = file.parents[node]
     call = file.parents[above] if isinstance(above, cst.Attribute) else None
     is_cast = isinstance(call, cst.Call) and call.func is above and not call.args
     cast = above.attr.value if isinstance(above, cst.Attribute) and is_cast else ""
@@ -80,6 +93,15 @@ def mask_of(
     if "dtype" in named:
         return {node: f"({code}).to({named['dtype']})"}
     return {node: f"({code}).long()"} if kind == "int" else None
+
+
+def counted(node: ast.expr) -> str:
+    """Return the code of n in `range(n)`, if n is a name or a number; "" for another iterable."""
+    is_range = isinstance(node, ast.Call) and ast.unparse(node.func) == "range"
+    if not is_range or len(node.args) != 1 or node.keywords:  # type: ignore[attr-defined]
+        return ""
+    n = node.args[0]  # type: ignore[attr-defined]
+    return ast.unparse(n) if isinstance(n, ast.Name | ast.Constant) else ""
 
 
 def is_list(source: Source, operation: Operation, name: str) -> bool:

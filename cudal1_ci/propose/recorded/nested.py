@@ -47,12 +47,15 @@ class Nest:
             raise Refused
         for loop in self.loops:
             self.levels.append(self.level(loop))
-        target = assign.targets[0].target
+        target: cst.BaseExpression = assign.targets[0].target
         indices = [one.bounds.index for one in self.levels]
-        if not isinstance(target, cst.Subscript) or not isinstance(target.value, cst.Name):
+        written: list[str] = []
+        while isinstance(target, cst.Subscript):  # also out[i][j]
+            written = [*(inner.code(one.slice) for one in target.slice), *written]
+            target = target.value
+        if not isinstance(target, cst.Name):
             raise Refused
-        out = target.value.value
-        written = [inner.code(one.slice) for one in target.slice]
+        out = target.value
         if written != indices or not outer.is_fresh(out) or out in names_in(assign.value):
             raise Refused
         value = self.element(assign.value)

@@ -92,7 +92,8 @@ def call_class(module_name: str, qualname: str, tracer: Any) -> None:
             raise CannotError("its default configuration is too large")
         if called(module.eval(), arguments, tracer, failed):
             return
-    text = " ".join(failed[-1].split())[:160] if failed else "no values suggest themselves"
+    # The likeliest arguments come first.
+    text = " ".join(failed[0].split())[:160] if failed else "no values suggest themselves"
     raise CannotError(f"no inputs were found that it takes ({text})")
 
 

@@ -31,6 +31,8 @@ BYTE_FLOATS = frozenset(
     one for name, one in vars(torch).items() if name.startswith("float8") and one.itemsize == 1
 )
 """Floats that torch neither scales nor compares. They are carried and compared as their bits."""
+UNSUMMED = "is_unsummed"
+"""Marks the dense form of coordinates of which some may be there twice."""
 MOST_DENSE = 2**28
 """Most elements of the dense form of a sparse output, in which it is compared."""
 
@@ -40,7 +42,7 @@ class Layout:
     """All of a tensor that is not plain except for its parts. It travels in a pickle."""
 
     kind: str
-    """`sparse_coo`, `sparse_csr`, ..., `quantized` or `bits`."""
+    """`sparse_coo`, `sparse_csr`, ..., `quantized`, `bits` or `complex32`."""
     shape: tuple[int, ...]
     dtype: str = ""
     """Of a quantized tensor or of one of bits, such as `qint8`."""
@@ -60,7 +62,7 @@ def is_ordinary(tensor: torch.Tensor) -> bool:
         return not tensor.is_nested
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         return False
-    return tensor.dtype not in BYTE_FLOATS
+    return tensor.dtype not in BYTE_FLOATS and tensor.dtype is not torch.complex32
 
 
 def parts_of(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -77,6 +79,8 @@ def parts_of(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"offsets": offsets(), "values": values} if offsets else {"values": values}
     if tensor.is_quantized:
         return {"values": whole_numbers(tensor)}
+    if tensor.dtype is torch.complex32:
+        return {"values": torch.view_as_real(tensor)}
     if tensor.layout is torch.strided:
         return {"values": tensor.view(torch.uint8)}
     if tensor.layout is torch.sparse_coo:
@@ -110,6 +114,8 @@ def layout_of(tensor: torch.Tensor) -> Layout:
             return Layout("jagged", ())
         return Layout("nested", (), sizes=tuple(tuple(one.shape) for one in tensor.unbind()))
     shape = tuple(tensor.shape)
+    if tensor.dtype is torch.complex32:
+        return Layout("complex32", shape)
     if tensor.layout is torch.strided and not tensor.is_quantized:
         return Layout("bits", shape, str(tensor.dtype).removeprefix("torch."))
     if not tensor.is_quantized:
@@ -148,6 +154,8 @@ def put_together(layout: Layout, parts: Sequence[torch.Tensor]) -> torch.Tensor:
     with without_warnings():
         if layout.kind == "quantized":
             return quantized(layout, parts[0])
+        if layout.kind == "complex32":
+            return torch.view_as_complex(parts[0])
         if layout.kind == "bits":
             return parts[0].view(getattr(torch, layout.dtype))
         if layout.kind == "nested":
@@ -210,6 +218,8 @@ def comparable(tensor: torch.Tensor) -> tuple[str, list[torch.Tensor]]:
         along = "" if axis is None else f" along {axis}"
         kind = f"{str(tensor.dtype).removeprefix('torch.')}{along}"
         return kind, [whole_numbers(tensor), scales, zero_points]
+    if tensor.dtype is torch.complex32:  # which torch hardly computes with
+        return "complex32", [torch.view_as_real(tensor.resolve_conj())]
     if tensor.layout is torch.strided:
         return str(tensor.dtype).removeprefix("torch."), [tensor.view(torch.uint8)]
     kind = str(tensor.layout).removeprefix("torch.")
@@ -219,7 +229,10 @@ def comparable(tensor: torch.Tensor) -> tuple[str, list[torch.Tensor]]:
             f"{tensor.numel():,} elements: it is compared in that form, of at most "
             f"{MOST_DENSE:,}; declare a workload with smaller inputs"
         )
-    return kind, [tensor.to_dense()]
+    dense = tensor.to_dense()
+    if tensor.layout is torch.sparse_coo and not tensor.is_coalesced():
+        setattr(dense, UNSUMMED, True)
+    return kind, [dense]
 
 
 @contextmanager

@@ -27,6 +27,8 @@ WRITE = """arange bernoulli complex cauchy empty empty_like empty_strided expone
     randn_like random randperm resize scalar_tensor set uniform zeros"""
 EXACT = frozenset(f"{SELECT} {WRITE}".split())
 """Operations whose results hold values that were there before, or that somebody chose."""
+ORDERS = frozenset(("sort", "topk", "kthvalue"))
+"""Operations that promise no order of equal numbers, unless they are asked to be stable."""
 CASTS = frozenset(("_to_copy", "copy"))
 """Operations that round only where the new dtype is shorter."""
 

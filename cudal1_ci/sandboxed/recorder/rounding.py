@@ -23,10 +23,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .operations import CASTS, name_of, rounds, sums, writes, written_by
+from .operations import CASTS, ORDERS, name_of, rounds, sums, writes, written_by
 
 PERIOD = 65521
 """A prime, so that no row of a tensor is as long as the signs that are repeated."""
+NUM_WAYS = 4
 CHUNK_ELEMENTS = {"cpu": 2**16, "cuda": 2**24}
 """Elements that are moved at a time: on a processor what its caches hold."""
 SHORT_EPS = 1e-4
@@ -47,11 +48,13 @@ class Kind:
     writes: bool
     is_cast: bool
     is_running_sum: bool
+    is_order: bool
 
     @staticmethod
     def of(func: Any) -> Kind:
         name = name_of(func)
-        return Kind(rounds(func), sums(func), writes(func), name in CASTS, name == "cumsum")
+        is_sum, is_order = name == "cumsum", name in ORDERS
+        return Kind(rounds(func), sums(func), writes(func), name in CASTS, is_sum, is_order)
 
 
 class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -60,6 +63,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, seed: int, num_units: int = 1):
         super().__init__()  # type: ignore[no-untyped-call]
         self.num_units = num_units
+        self.way = seed % NUM_WAYS
+        """The order of equal numbers: that of their places, the reverse, or any."""
         self.rng = random.Random(seed)
         self.kinds: dict[Any, Kind] = {}
         self.signs: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
@@ -77,6 +82,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind = self.kinds.get(func)
         if kind is None:
             kind = self.kinds[func] = Kind.of(func)
+        if kind.is_order:
+            return self.ordered(func, args, kwargs)
         if not kind.rounds:
             return func(*args, **kwargs)
         if kind.is_cast:
@@ -99,6 +106,27 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if id(one) not in places and is_rounded(one):
                 self.move(one)
         return result
+
+    def ordered(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Sort or select, with equal numbers in any order where none is promised."""
+        names = [one.name for one in func._schema.arguments]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        tensor, dim = given["self"], given.get("dim", -1)
+        if given.get("stable") or "values" in given or not tensor.dim():
+            return func(*args, **kwargs)
+        size = tensor.shape[dim]
+        generator = torch.Generator().manual_seed(self.rng.randrange(2**31))
+        order = torch.randperm(size, generator=generator)
+        if self.way < 2 and name_of(func) != "kthvalue":
+            order = torch.arange(size) if self.way == 0 else torch.arange(size).flip(0)
+            is_falling = given.get("descending", given.get("largest", "k" in given))
+            func, count = torch.ops.aten.sort.stable, given.get("k", size)
+            given = {"stable": True, "dim": dim, "descending": is_falling}
+        order = order.to(tensor.device)
+        values, places = func(**{**given, "self": tensor.index_select(dim, order)})
+        if "stable" in given:
+            values, places = values.narrow(dim, 0, count), places.narrow(dim, 0, count)
+        return values, order[places]
 
     def cast(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Cast, and move what the new dtype does not hold."""

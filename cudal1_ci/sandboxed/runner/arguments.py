@@ -15,8 +15,9 @@ import inspect
 import io
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Sequence, ValuesView
 from collections.abc import Mapping as AnyMapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -41,8 +42,7 @@ Spec = TypeVar("Spec", Call, Instance)
 Place = int | tuple[Layout, tuple[int, ...]]
 """The number of a plain tensor in a pickle; or a layout and the numbers of its parts."""
 PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter)
-KNOWN = frozenset([torch.Tensor, list, tuple, dict])
-"""Classes of outputs that are no iterators."""
+PLAIN_VALUES = (bool, int, str, bytes, range, slice, torch.dtype, torch.device, torch.layout)
 MAX_DEPTH = 12
 """Most levels of nesting in outputs. Deeper nesting is a cycle or not an output."""
 
@@ -151,6 +151,8 @@ def pickle_call(made: Any) -> tuple[str, list[torch.Tensor], list[int]]:
             is_tensor = isinstance(value, torch.Tensor)
             if not is_tensor or (type(value) not in PLAIN_CLASSES and is_ordinary(value)):
                 return None
+            if value.is_meta:
+                return None
             first = len(tensors)
             if is_ordinary(value):
                 tensors.append(value.detach())
@@ -188,9 +190,18 @@ def with_iterators(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[An
 
 
 def drained(output: Any) -> Any:
-    """Return an output, or the items of one that would make them later."""
-    is_iterator = type(output) not in KNOWN and isinstance(output, Iterator)
-    return Yielded(output) if is_iterator else output
+    """Return an output with the items of what would make them later."""
+    kind = type(output)
+    if kind is torch.Tensor:
+        return output
+    if kind in (list, tuple):
+        items = [drained(one) for one in output]
+        is_new = any(one is not other for one, other in zip(items, output, strict=True))
+        return kind(items) if is_new else output
+    if kind is dict:
+        found = {key: drained(one) for key, one in output.items()}
+        return found if any(found[key] is not one for key, one in output.items()) else output
+    return Yielded(output) if isinstance(output, Iterator) else output
 
 
 def call_from(made: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -248,6 +259,9 @@ def walk(
     """Yield pieces of the structure's text; add tensors to `leaves`, and where it `counts` whole
     numbers and truth values."""
     if isinstance(value, torch.Tensor):
+        if value.is_meta:
+            yield f"meta {value.dtype} {list(value.shape)} {list(value.stride())}"
+            return
         if is_ordinary(value):
             leaves.append(value)
             yield "*"
@@ -257,10 +271,13 @@ def walk(
         yield f"{kind}{'*' * len(parts)}"
     elif depth > MAX_DEPTH:
         yield "..."
-    elif counts and type(value) in (bool, int) and abs(value) < 2**63:
+    elif counts and is_counted(value):
         leaves.append(torch.tensor(value))
         yield type(value).__name__
-    elif value is None or isinstance(value, bool | int | str | torch.dtype | torch.device):
+    elif counts and type(value) is list and all(map(is_counted, value)):
+        leaves.append(torch.tensor(value, dtype=torch.int64))  # of any length
+        yield "list of int"
+    elif value is None or isinstance(value, PLAIN_VALUES):
         yield repr(value)
     elif isinstance(value, float):
         # A float computed from tensors carries their rounding, so it is compared as a tensor.
@@ -274,15 +291,45 @@ def walk(
         yield f"numpy {type(value).__name__}*"
     elif isinstance(value, AnyMapping):
         yield from bracket(f"{type(value).__name__}(", value.items(), leaves, depth, counts)
-    elif isinstance(value, list | tuple | torch.Size | deque):
+    elif isinstance(value, set | frozenset):
+        yield type(value).__name__
+        yield from walk(in_order(value), leaves, depth, counts=counts)
+    elif isinstance(value, list | tuple | deque | KeysView | ValuesView | ItemsView):
         yield from bracket(f"{type(value).__name__}(", enumerate(value), leaves, depth, counts)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [(f.name, getattr(value, f.name)) for f in dataclasses.fields(value)]
         yield from bracket(f"{type(value).__name__}(", fields, leaves, depth, counts)
-    elif hasattr(value, "__dict__") and not callable(value):
-        yield from bracket(f"{type(value).__name__}(", vars(value).items(), leaves, depth, counts)
+    elif not callable(value) and (held := attributes_of(value)) is not None:
+        yield from bracket(f"{type(value).__name__}(", held.items(), leaves, depth, counts)
     else:
         yield f"<{type(value).__name__}>"
+
+
+def is_counted(value: Any) -> bool:
+    """Return whether a tensor of whole numbers or truth values can hold a value."""
+    return type(value) in (bool, int) and abs(value) < 2**63
+
+
+def in_order(values: AbstractSet[Any]) -> Any:
+    """Return numbers of a set as a tensor, in their order, and the rest as a list by their text."""
+    if values and all(type(one) in (int, float) for one in values):
+        return torch.tensor(sorted(values))
+    return sorted(values, key=repr)
+
+
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """Return what an object holds, in slots too; None for one that has no place for any."""
+    names = [
+        name
+        for kind in reversed(type(value).__mro__)
+        for names in [kind.__dict__.get("__slots__", ())]
+        for name in ([names] if isinstance(names, str) else names)
+        if name not in ("__dict__", "__weakref__")
+    ]
+    own = getattr(value, "__dict__", None)
+    if own is None and not names:
+        return None
+    return {**{one: getattr(value, one) for one in names if hasattr(value, one)}, **(own or {})}
 
 
 def of_numpy(value: Any) -> torch.Tensor | None:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.nn.parameter import Parameter, UninitializedBuffer, UninitializedParameter
 
+from ..memory.layouts import UNSUMMED
+
 EMPTY = (UninitializedParameter, UninitializedBuffer)
 TENSORS = (torch.Tensor, Parameter, *EMPTY)
 TABLES = (dict, OrderedDict)
@@ -91,8 +93,10 @@ def inexact_tensor(tensor: torch.Tensor) -> str | None:
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
-    """Return whether a plain tensor leaves negation, conjugation or its values to the reader."""
-    return tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor()
+    """Return whether a plain tensor leaves negation, conjugation, a sum of equal coordinates or its
+    values to the reader."""
+    is_left = tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor()
+    return is_left or hasattr(tensor, UNSUMMED)
 
 
 def need_exact(tensor: torch.Tensor, what: str) -> torch.Tensor:

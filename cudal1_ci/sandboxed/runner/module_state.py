@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..memory.layouts import is_ordinary, parts_of
-from .exact_types import attributes_of, is_script, items_of
+from .exact_types import EMPTY, attributes_of, is_script, items_of
 
 LOADING = ("load_state_dict", "_load_from_state_dict")
 LOADING_HOOKS = ("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
@@ -49,6 +49,11 @@ def parameters_of(module: torch.nn.Module | None) -> list[torch.nn.Parameter]:
         return []
     every = [one for _, each in members(module) for _, one in items_of(each, "_parameters")]
     return list({id(one): one for one in every if one is not None}.values())
+
+
+def is_empty(module: torch.nn.Module) -> bool:
+    """Return whether some of the state is not there before a first call."""
+    return any(type(one) in EMPTY for one in tensors_of(module))
 
 
 def forget_gradients(module: torch.nn.Module | None) -> None:

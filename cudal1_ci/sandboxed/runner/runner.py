@@ -38,6 +38,7 @@ from ..wire.runner import (
     Deliver,
     Done,
     Exchange,
+    Fill,
     GetReady,
     KeepOutputs,
     LayOut,
@@ -169,6 +170,8 @@ class Runner:
                 return subject.settle_in(request.cache)
             case Load():
                 return subject.load(request)
+            case Fill():
+                return subject.fill(request.number)
             case Build():
                 return subject.build(request.program)
             case MakeCalls():

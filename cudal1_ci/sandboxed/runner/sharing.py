@@ -1,8 +1,8 @@
 """Check, in a runner, whether a call's outputs are memory of their own.
 
 A module's caller may write to its outputs. If an output is a parameter, a buffer or another call's
-output, the next answer changes. Views of one result that only this call returned are usual and are
-not checked. subject.py checks what is shared with inputs.
+output, the next answer changes. Views of one result that only this call returned are usual, and are
+a matter of the contract. subject.py checks what is shared with inputs.
 Not covered: storages that were made again for the same addresses (through DLPack, in the middle of
 another one). Also not covered: earlier calls whose outputs are gone already, where tensors are
 large.
@@ -18,6 +18,8 @@ from . import module_state
 
 STATE = "state"
 EARLIER = "earlier"
+WRITTEN = "a write to output"
+"""Begins the fact which other outputs of a call a write changes (contract/recipes.py)."""
 
 
 def shares(

@@ -85,6 +85,8 @@ class Subject:
         """Earlier segments of the same name."""
         self.program: Any = None
         self.module: torch.nn.Module | None = None
+        self.makers: dict[Made, Any] = {}
+        """Functions of the user's that make arguments."""
         self.found: Any = None
         """The class or function that the program names,"""
         self.loaded: Load | None = None
@@ -155,14 +157,34 @@ class Subject:
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:
                 self.module._apply(widened)  # type: ignore[no-untyped-call]
+        return self.described(before)
+
+    def described(self, before: set[str]) -> Loaded:
+        """Describe the program once its state is there."""
         imported = self.imported_since(before)
         self.find_generators()
         self.inexact = inexact(self.module)
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
+        is_lazy = self.module is not None and module_state.is_empty(self.module)
         # Objects that exist now are permanent: collections between batches need not visit them
         # again.
         gc.freeze()
-        return Loaded(state=self.state_slots(), imported=imported, inexact=tuple(self.inexact[:20]))
+        return Loaded(
+            state=() if is_lazy else self.state_slots(),
+            imported=imported,
+            inexact=tuple(self.inexact[:20]),
+            is_lazy=is_lazy,
+        )
+
+    def fill(self, number: int) -> Loaded:
+        """Call it once on an input set, for the state that a first call makes."""
+        assert self.loaded is not None
+        before = set(sys.modules)
+        seed_all(self.loaded.seed)
+        args, kwargs = self.calls[number]
+        with torch.no_grad():
+            drained(self.program(*args, **kwargs))
+        return self.described(before)
 
     def imported_since(self, before: set[str]) -> tuple[str, ...]:
         """Return modules from outside the checkout. The next call counts from here."""
@@ -195,7 +217,9 @@ class Subject:
         here until `collect`."""
         calls = []
         self.kept = []
-        made_by = programs.load_function(program, function, self.scratch)
+        if function not in self.makers:
+            self.makers[function] = programs.load_function(program, function, self.scratch)
+        made_by = self.makers[function]
         signature = programs.signature_beside(program, made_by)
         for seed in seeds:
             seed_all(seed)
@@ -518,7 +542,8 @@ def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
                 gradient = tensor.grad
                 if gradient is None:
                     gradient = torch.zeros_like(tensor)
-                found.append(need_exact(gradient, "a gradient").detach())
+                gradient = need_exact(gradient, "a gradient").detach()
+                found.append(gradient.to_dense() if gradient.layout != torch.strided else gradient)
     return found
 
 

@@ -7,6 +7,7 @@
     offsets              from 0, never falling
     pairs                of four numbers the first two are less than the others: corners of boxes
     shares               no number is negative, and a row of several sums to one
+    definite             square matrices are symmetric and positive definite, and not diagonal
 
 Only what values have hardly ever by chance is found. Two names are only stated. `range`: no other
 values are tried than those from the lowest to the highest. `flags`: floats are 0 or 1, which is
@@ -21,6 +22,8 @@ FEWEST = 4
 """Numbers in a row, or rows: three are in order by chance."""
 MOST_ELEMENTS = 2**16
 """Elements of a tensor's first rows that are examined."""
+MOST_ROWS = 1024
+"""Rows of a matrix that is factorized here."""
 FEWEST_REPEATS = 3.0
 """Numbers that rows without any would hold twice by chance, at the least."""
 SUM_EPS = 16.0
@@ -39,6 +42,7 @@ def invariants_of(tensor: torch.Tensor) -> list[str]:
         if dtype == torch.bool:
             return ["prefix"] if is_prefix(rows.to(torch.uint8)) else []
         found = of_floats(rows) if dtype.is_floating_point else of_whole_numbers(rows, tensor)
+        found["definite"] = dtype.is_floating_point and is_definite(tensor.detach())
         return [name for name, holds in found.items() if holds]
 
 
@@ -59,6 +63,20 @@ def of_floats(rows: torch.Tensor) -> dict[str, bool]:
         "pairs": is_box and bool((rows[:, :2] < rows[:, 2:]).all()),
         "shares": rows.shape[1] > 1 and is_shares(rows),
     }
+
+
+def is_definite(tensor: torch.Tensor) -> bool:
+    """Return whether matrices are symmetric and positive definite, and have other elements than
+    those of the diagonal."""
+    size = tensor.shape[-1]
+    if tensor.dim() < 2 or tensor.shape[-2] != size or not FEWEST <= size <= MOST_ROWS:
+        return False
+    matrices = tensor.reshape(-1, size, size)[: max(1, MOST_ELEMENTS // size**2)].double()
+    near = SUM_EPS * torch.finfo(tensor.dtype).eps * matrices.abs().amax((1, 2), keepdim=True)
+    if not bool(((matrices - matrices.mT).abs() <= near).all()):
+        return False
+    is_mixed = matrices.count_nonzero((1, 2)) > size
+    return bool((is_mixed & (torch.linalg.cholesky_ex(matrices).info == 0)).all())
 
 
 def is_shares(rows: torch.Tensor) -> bool:

@@ -26,6 +26,7 @@ from ..wire.runner import (
     CallSets,
     Collect,
     CountDemand,
+    Fill,
     Load,
     Prepare,
     PriceCall,
@@ -178,6 +179,10 @@ class Case:
     (value_shapes.py)."""
     ties: dict[int, dict[int, Ties]] = field(default_factory=dict)
     """By the number of a trial in which a candidate was off: ties of outputs (ties.py)."""
+    remembers: bool = False
+    """Whether calls depend on what earlier ones left outside of the state_dict."""
+    num_shaken: int = 0
+    """Calls of the reference on inputs that differ by rounding, for these."""
     signs: dict[int, Vectors] | None = None
     """By number: outputs that are vectors without a definite sign; None before a candidate was
     off (signs.py)."""
@@ -220,8 +225,10 @@ class Case:
 
     @property
     def leaves_traces(self) -> bool:
-        """Return whether calls may change more than their outputs: gradients, or buffers."""
-        return self.train or any(not slot.is_parameter for slot in self.state_slots)
+        """Return whether calls may change more than their outputs: gradients, buffers, or what no
+        state_dict holds."""
+        is_buffered = any(not slot.is_parameter for slot in self.state_slots)
+        return self.train or self.remembers or is_buffered
 
     @property
     def uses_rng(self) -> bool:
@@ -255,6 +262,10 @@ class Case:
                 keys=self.keys,
             )
             runner.facts = runner.ask(request, limits.load_s)
+            if runner.facts.is_lazy:
+                generator = torch.Generator(self.accelerator.device).manual_seed(self.seed)
+                self.prepare(runner, limits, [self.source.draw(0, generator)], dtype)
+                runner.facts = runner.ask(Fill(number=0), limits.load_s)
             if self.inexact is None:
                 self.inexact = frozenset(runner.facts.inexact)
             elif own := sorted(set(runner.facts.inexact) - self.inexact):

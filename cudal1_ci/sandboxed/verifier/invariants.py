@@ -56,6 +56,8 @@ def impose(tensor: torch.Tensor, names: Names, low: float | None, high: float | 
         put_in_pairs(tensor)
     if "shares" in names:
         put_in_shares(tensor)
+    if "definite" in names:
+        make_definite(tensor)
     if FLAGS in names:
         tensor.copy_(tensor.abs() > tensor.abs().max() / 2)
 
@@ -71,6 +73,20 @@ def put_in_pairs(tensor: torch.Tensor) -> None:
     )
 
 
+def make_definite(tensor: torch.Tensor) -> None:
+    """Make square matrices symmetric. Where they are not positive definite, their diagonal gets
+    larger than the rest of its row."""
+    if tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
+        return
+    matrices = (tensor + tensor.mT).double() / 2
+    is_wrong = torch.linalg.cholesky_ex(matrices.nan_to_num()).info != 0
+    sums = matrices.abs().sum(-1)
+    largest = sums.amax(-1, keepdim=True)
+    least = LEAST_SIDE * torch.where(largest > 0, largest, 1.0)
+    raised = matrices + torch.diag_embed(sums + least)
+    tensor.copy_(torch.where(is_wrong[..., None, None], raised, matrices))
+
+
 def put_in_shares(tensor: torch.Tensor) -> None:
     """Make rows of numbers that are not negative and sum to one."""
     sizes = tensor.double().abs()
@@ -83,7 +99,7 @@ def draw_whole_numbers(
 ) -> torch.Tensor | None:
     """Return numbers from the first to the last one that keep to what is stated; None where
     nothing is."""
-    names = tuple(name for name in names if name != "range")
+    names = tuple(name for name in names if name not in ("range", "definite"))
     if not names or not shape:
         return None
     device, length = generator.device, shape[-1]

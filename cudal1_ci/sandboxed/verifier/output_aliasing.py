@@ -70,7 +70,7 @@ def is_overlapping(slot: OutputSlot) -> bool:
 def left_to_the_reader(leaf: int, on: str) -> Rejected:
     """Return the rejection of an output that is computed when it is read."""
     message = (
-        f"output {leaf} is negated, conjugated or filled only when it is read {on}; the "
+        f"output {leaf} is negated, conjugated, summed or filled only when it is read {on}; the "
         "reference's is not"
     )
     return Rejected("reward_hack", "output.lazy", message)

@@ -7,6 +7,7 @@ reference runs so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import accumulate
@@ -32,8 +33,10 @@ from .precision import allow
 from .spread import learn_missing
 from .states import other_states, randomize
 from .value_shapes import learn_bounds
-from .variations import EXCHANGED, FEWEST_TRIALS, ON_NAN, another_batch, variations
+from .variations import EXCHANGED, FEWEST_TRIALS, MOVED, ON_NAN, another_batch, variations
 
+QUOTED, UNSEEN = re.compile(r"'[^']*'|\"[^\"]*\""), re.compile(r"<\w+>")
+"""Texts in an output's structure, and what has no form in it (runner/arguments.py)."""
 SLOW_S = 5.0
 """Most seconds of an answer on all sets. Beyond it fewer sets are tried, as each candidate and
 the oracle take as long again."""
@@ -76,7 +79,8 @@ def make_case(
             if not draws_weights:
                 first = learn_state(case, template, limits, generator, stack)
             learn_answers(case, template, limits, generator, first, hold)
-            if hold is not None and first is not None and not first.ended:
+            is_held = first is not None and not first.ended and not case.remembers
+            if hold is not None and first is not None and is_held:
                 hold(case, "control", first, stack.pop_all())
     except RunnerFailure as failure:
         raise rejection_of_reference(failure) from failure
@@ -177,7 +181,7 @@ def learn_answers(
     sizes = [sum(tensor.nbytes for tensor in some) for some in case.expected.outputs]
     num_small = sum(total <= memory_bytes // OUTPUTS_SHARE for total in accumulate(sizes))
     try_first(case, num_small, f"it returns {sum(sizes):,} bytes")
-    if all(name != EXCHANGED for name, _ in case.trials):
+    if not {EXCHANGED, MOVED}.issubset(name for name, _ in case.trials):
         case.source.moves = [False] * len(case.source.moves)
     others = other_states(case.state_slots, case.state, generator)
     again = twice(lambda is_last: learn_more(case, template, limits, others, is_last, hold))
@@ -189,6 +193,7 @@ def learn_answers(
         )
     check_determinism(case, again)
     check_dependence(case)
+    report_unseen(case)
 
 
 def try_first(case: Case, count: int, reason: str) -> None:
@@ -249,17 +254,32 @@ def learn_more(
         template.warm(runner.ask(ListImported(), limits.call_s).names)
         if case.state_slots:
             case.other_state = answer_in_another_state(case, runner, limits, others)
+        case.remembers = is_other_again(case, runner, limits)
         fewer = another_batch(case.trials[0][1])
-        if fewer is not None:
+        if fewer is not None and not case.remembers:
             try:
                 case.fewer_rows = (fewer, case.answer(runner, limits, sets=[fewer]))
             except RunnerFailure as failure:
                 if failure.kind == "died" and not is_last:
                     raise
                 return again
-        if hold is not None:
+        if hold is not None and not case.remembers:
             hold(case, "reference", runner, stack.pop_all())
     return again
+
+
+def is_other_again(case: Case, runner: RunnerHandle, limits: Limits) -> bool:
+    """Return whether a call has another answer once others were made, with the same state."""
+    assert case.expected is not None
+    ours = case.expected.outputs[0]
+    if case.other_state is not None:
+        state, answer = case.other_state
+        ours = answer.outputs[0]
+        case.load_state(runner, state, limits)
+    again = case.answer(runner, limits, sets=[case.trials[0][1]]).outputs[0]
+    if [one.shape for one in ours] != [one.shape for one in again]:
+        return True
+    return any(case.difference(*pair).excess > 1 for pair in zip(again, ours, strict=True))
 
 
 def answer_in_another_state(
@@ -347,9 +367,22 @@ def check_determinism(case: Case, again: Answer) -> None:
                 "reference.nondeterministic",
                 "two processes of the reference with the same seeds differ by "
                 f"{found.max_abs:.3g} on the inputs `{case.trials[number][0]}`: it draws from "
-                "a generator of its own, the clock, or uninitialized memory",
+                "a generator of its own, the clock or uninitialized memory, or keeps the memory of "
+                "its inputs, in which the caller writes the next ones",
                 max_abs_error=found.max_abs,
             )
+
+
+def report_unseen(case: Case) -> None:
+    """Report parts of the output that cannot be compared, and state that cannot be loaded."""
+    assert case.expected is not None
+    if case.remembers:
+        message = "calls depend on what earlier ones left, which no state_dict holds"
+        case.findings.append(Finding(rule="state.hidden", message=message))
+    structure = QUOTED.sub("", case.expected.calls[0].structure)
+    if unseen := sorted(set(UNSEEN.findall(structure))):
+        message = f"the output holds what is not compared: {', '.join(unseen)}"
+        case.findings.append(Finding(rule="output.unseen", message=message[:300]))
 
 
 def check_dependence(case: Case) -> None:

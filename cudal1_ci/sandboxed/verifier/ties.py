@@ -1,29 +1,42 @@
-"""Allow for ties: whole numbers and truth values that rounding of the inputs decides.
+"""Allow for ties: elements that rounding of the inputs decides.
 
 A sort, a choice of the largest or a comparison of equal numbers has several right answers. Trials
-have many equal numbers (zeros, ones, short floats). Where a candidate is off in whole numbers, the
-reference is called on inputs that differ by rounding. An element that changes there is a tie, and
-may be any number from the least to the largest that the reference returned in that output, or any
-place in an input. A row that never holds a number twice must not in a candidate.
+have many equal numbers (zeros, ones, short floats). Where a candidate is off, the reference is
+called on inputs that differ by rounding, and in turn with random rounding and with equal numbers in
+the order of their places, the reverse or any order (recorder/rounding.py). This ends when its
+answers explain the candidate's, or no more elements change. A whole number that changes is a tie,
+and may be any number from the least to the largest that the reference returned in that output, or
+any place in an input. A row that never holds a number twice must not in a candidate. Where floats
+of an output jump, since they were gathered by such an order, each of the candidate's is compared
+with the nearest of the reference's.
 
-Not covered: an order of equal numbers that the reference promises (a stable sort).
+Not covered: an order of equal numbers that the reference promises (a stable sort of floats).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
 from .cases import Answer, Case, Limits
+from .compare import is_inexact, loose
 from .inputs import InputSet, has_twice
+from .magnitude import magnitude
 from .near_inputs import shaken
+from .signs import aligned
 
 NUM_CALLS = 8
-"""Calls of the reference. Of two equal numbers each is first in one of them but once in 128."""
+"""Calls of the reference that may in a row explain nothing more. Of two equal numbers each is first
+in one of them but once in 128."""
+MOST_CALLS = 64
+NUM_UNITS = 2
+"""Units in the last place by which results move, as by another order of a few operations."""
+MOST_CHOICES = 2**24
+"""Most elements of answers that are kept of an output of floats."""
 
 
 @dataclass
@@ -31,10 +44,12 @@ class Ties:
     """The elements of an output that rounding decides, and the numbers that they may be."""
 
     elements: torch.Tensor
-    least: int
-    most: int
+    least: int = 0
+    most: int = 0
     repeats: bool = False
     """Whether a row of the reference's holds a number more than once."""
+    choices: list[torch.Tensor] = field(default_factory=list)
+    """The reference's answers, of an output of floats."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +80,11 @@ def settle_ties(
     limits: Limits,
     state: list[torch.Tensor] | None = None,
 ) -> bool:
-    """Learn the ties where an answer is off in whole numbers, of the case's state or another one.
-    Return whether there are any that were not known."""
-    wanted = [one for one in compared if one.key not in case.ties and is_off(one.got, one.expected)]
+    """Learn the ties where an answer is off, of the case's state or another one. Return whether
+    there are any. Where an earlier answer found none, nothing is asked again."""
+    wanted = [one for one in compared if case.ties.get(one.key) != {} and num_off(case, one)]
     for one in wanted:
-        case.ties[one.key] = {}
+        case.ties.setdefault(one.key, {})
     if not wanted:
         return False
     try:
@@ -79,17 +94,19 @@ def settle_ties(
     return any(case.ties[one.key] for one in wanted)
 
 
-def is_off(got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
-    """Return whether whole numbers are others."""
-    return any(
-        is_whole(theirs) and ours.shape == theirs.shape and not torch.equal(ours, theirs)
-        for ours, theirs in zip(got, expected, strict=True)
-    )
+def num_off(case: Case, one: Compared) -> int:
+    """Return how many elements are off that no known tie explains; zero where forms differ."""
+    ours = list(one.expected)
+    if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in one.got]:
+        return 0
+    theirs = with_ties(case.ties.get(one.key), aligned(case.signs, list(one.got), ours), ours)
+    found = case.differences(theirs, ours)
+    return sum(max(1, each.num_far) for each in found if each.excess > 1)
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
     """Return whether a tensor holds whole numbers or truth values."""
-    return not (tensor.is_floating_point() or tensor.is_complex())
+    return not is_inexact(tensor)
 
 
 def learn(
@@ -100,16 +117,26 @@ def learn(
     state: list[torch.Tensor] | None,
 ) -> None:
     """Learn the ties of sets of inputs. Raises RunnerFailure."""
-    generator = torch.Generator(case.accelerator.device).manual_seed(case.seed)
+    device = case.accelerator.device
+    left, num_useless = sum(num_off(case, one) for one in wanted), 0
     with case.runner(template, case.program, limits) as runner:
         if state is not None:
             case.load_state(runner, state, limits)
-        for _ in range(NUM_CALLS):
-            sets = [shaken(one.inputs, generator) for one in wanted]
-            found = case.answer(runner, limits, sets=sets)
+        for _ in range(MOST_CALLS):
+            case.num_shaken += 1
+            generator = torch.Generator(device).manual_seed(case.seed + case.num_shaken)
+            rounding = case.num_shaken // 2 if case.num_shaken % 2 == 0 else None
+            sets = [one.inputs for one in wanted]
+            if rounding is None:
+                sets = [shaken(one, generator) for one in sets]
+            found = case.answer(runner, limits, sets=sets, rounding=rounding, num_units=NUM_UNITS)
             for one, outputs in zip(wanted, found.outputs, strict=True):
                 sizes = [size for tensor in one.inputs.tensors for size in tensor.shape]
                 extend(case.ties[one.key], one.expected, outputs, max(sizes, default=1) - 1)
+            before, left = left, sum(num_off(case, one) for one in wanted)
+            num_useless = 0 if left < before else num_useless + 1
+            if not left or num_useless == NUM_CALLS:
+                return
 
 
 def extend(
@@ -120,16 +147,26 @@ def extend(
 ) -> None:
     """Add the elements that are others on a nearby input."""
     for leaf, (ours, theirs) in enumerate(zip(expected, nearby, strict=False)):
-        if not is_whole(ours) or ours.shape != theirs.shape:
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             continue
-        changed = theirs != ours
+        changed = theirs != ours if is_whole(ours) else jumps(ours, theirs)
         if not bool(changed.any()):
             continue
-        numbers = [0, most_place, *(int(one) for each in (ours, theirs) for one in bounds_of(each))]
-        known = ties.setdefault(leaf, Ties(changed, 0, 0))
+        known = ties.setdefault(leaf, Ties(changed))
         known.elements = known.elements | changed
+        if not is_whole(ours):
+            if (len(known.choices) + 1) * ours.numel() <= MOST_CHOICES:
+                known.choices.append(theirs)
+            continue
+        numbers = [0, most_place, *(int(one) for each in (ours, theirs) for one in bounds_of(each))]
         known.repeats |= repeats(ours) or repeats(theirs)
         known.least, known.most = min(known.least, *numbers), max(known.most, *numbers)
+
+
+def jumps(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+    """Return which floats are further from each other than any precision explains."""
+    far = loose(ours.dtype) * (ours.abs() + magnitude(ours))
+    return (theirs - ours).abs() > far
 
 
 def bounds_of(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -143,17 +180,34 @@ def with_ties(
     got: Sequence[torch.Tensor],
     expected: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:
-    """Return outputs with the expected elements in place of ties that are answered otherwise."""
+    """Return outputs with the expected elements in place of ties that are answered otherwise; of
+    floats with the distance to the nearest of the reference's choices."""
     found = list(got)
     for leaf, known in (ties or {}).items():
         ours, theirs = expected[leaf], got[leaf]
         if ours.shape != theirs.shape or (repeats(theirs) and not known.repeats):
             continue
-        free = known.elements.to(theirs.device) & (theirs >= known.least) & (theirs <= known.most)
-        found[leaf] = torch.where(free, ours.to(theirs.device), theirs)
+        ours = ours.to(theirs.device)
+        if is_whole(ours):
+            free = (
+                known.elements.to(theirs.device) & (theirs >= known.least) & (theirs <= known.most)
+            )
+            found[leaf] = torch.where(free, ours, theirs)
+        else:
+            found[leaf] = ours + nearest(theirs, [ours, *known.choices])
     return found
 
 
+def nearest(tensor: torch.Tensor, choices: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return each element's difference from the nearest choice."""
+    least = tensor - choices[0]
+    for one in choices[1:]:
+        away = tensor - one.to(tensor.device)
+        least = torch.where(away.abs() < least.abs(), away, least)
+    return least
+
+
 def repeats(tensor: torch.Tensor) -> bool:
-    """Return whether a row of several holds a number more than once."""
-    return tensor.dim() > 1 and tensor.dtype != torch.bool and has_twice(tensor)
+    """Return whether a row of several holds a whole number more than once."""
+    is_counted = is_whole(tensor) and tensor.dtype != torch.bool
+    return tensor.dim() > 1 and is_counted and has_twice(tensor)

@@ -19,6 +19,9 @@ EXCHANGED = "exchanged"
 """The first set again, with a few elements exchanged. A program that keeps answers by less than
 all of the input has kept one for it. Where a reference rejects it, its whole numbers stay in
 place in timed rounds too."""
+MOVED = "moved"
+"""The first set with its whole numbers in other places of their rows, as in timed rounds. Outputs
+as long as some of them say are then of other lengths."""
 NUM_ODD, OUTLIER = 3, 300.0
 """Number of elements of an input that are unlike the others, and their size in units of its root
 mean square: beyond what is clamped in practice, within what float16 holds of drawn numbers."""
@@ -67,12 +70,13 @@ def variations(
     if any(source.moves):
         # A slow reference has it too: it decides whether whole numbers change places in timed
         # rounds. There an answer that is kept by some of them would save all work.
-        makers = {name: makers[name] for name in ["drawn 0", "drawn 1", EXCHANGED, *makers]}
+        makers[MOVED] = lambda: moved(source, base)
+        makers = {name: makers[name] for name in ["drawn 0", "drawn 1", EXCHANGED, MOVED, *makers]}
     if not any(t.is_floating_point() or t.is_complex() for t in base.tensors):
         makers = {
             name: make
             for name, make in makers.items()
-            if name.startswith("drawn") or (name == EXCHANGED and any(source.moves))
+            if name.startswith("drawn") or (name in (EXCHANGED, MOVED) and any(source.moves))
         }
     elif not any(t.numel() > 1 for t in base.tensors):
         makers.pop(EXCHANGED)
@@ -98,6 +102,17 @@ def exchanged(source: Source, base: InputSet, rng: random.Random) -> InputSet:
     changed = InputSet([tensor.clone() for tensor in base.tensors], base.data)
     change_few(source, changed.tensors, rng)
     return changed
+
+
+def moved(source: Source, base: InputSet) -> InputSet:
+    """Return the same set with whole numbers moved by one place."""
+    return InputSet(
+        [
+            tensor.roll(1, -1) if moves and tensor.dim() else tensor.clone()
+            for tensor, moves in zip(base.tensors, source.moves, strict=True)
+        ],
+        base.data,
+    )
 
 
 def remade(

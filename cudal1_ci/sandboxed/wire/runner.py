@@ -62,6 +62,8 @@ class Loaded(Answer):
     imported: tuple[Text, ...]
     inexact: tuple[Text, ...]
     """What of its state has a type of the program's own (runner/exact_types.py)."""
+    is_lazy: bool
+    """Whether its first call makes some of its state, as the modules `Lazy...` of torch do."""
 
     def slots_said(self) -> Iterable[Slot]:
         return self.state
@@ -410,6 +412,14 @@ class ListImported(Asks[Imported]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fill(Asks[Loaded]):
+    """Make the state that a first call makes, by a call on an input set."""
+
+    op: ClassVar[str] = "fill"
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class StateOut(Asks[Done]):
     """Copy the state to the segment `state`."""
 
@@ -658,6 +668,7 @@ Request = (
     | MakeCalls
     | Map
     | ListImported
+    | Fill
     | StateOut
     | StateIn
     | TurnSigns

@@ -98,6 +98,21 @@ def test_what_is_not_there_is_exit_2_with_the_nearest_name(tree, path, said):
     assert said in result.stderr
 
 
+@pytest.mark.parametrize("words", [["scan"], ["scan", "--list"]])
+def test_a_file_that_cannot_be_parsed_is_exit_2_with_the_line(tree, words):
+    (tree / "src/broken.py").write_text("import torch\nclass A(:\n")
+    result = run(*words, "src/broken.py")
+    assert result.exit_code == 2
+    assert "error: src/broken.py: does not parse as Python" in result.stderr
+    assert "line 2" in result.stderr
+
+
+def test_an_adapter_for_no_model_is_exit_2(tree):
+    result = run("scan", "--list", "--adapter", "somewhere")
+    assert result.exit_code == 2
+    assert "error: --adapter somewhere: there is no model that it is for" in result.stderr
+
+
 def test_a_declared_workload_of_no_target_is_exit_2_with_the_nearest_name(tree):
     declared(tree, "src/model.py:Scael")
     result = run("scan", "--list")
@@ -155,6 +170,7 @@ def test_what_is_no_fault_of_a_declared_workload_is_no_error(provenance, skipped
         (("scan", "--device"), "error: option '--device' requires an argument"),
         (("--bogus",), "error: no such option '--bogus'"),
         (("verify",), "error: missing argument 'REFERENCE'; see `"),
+        (("doctor", "nowhere"), "error: directory 'nowhere' does not exist; see `"),
     ],
 )
 def test_errors_of_usage_have_the_voice_of_all_others(words, said):

@@ -139,7 +139,7 @@ def test_nothing_changed_is_an_empty_change(repository: Path) -> None:
 
 
 def test_a_folder_without_git_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DiscoveryError, match=r"needs a git repository.*scan without --changed"):
+    with pytest.raises(DiscoveryError, match=r"needs a git repository.*name a folder of one"):
         working_tree_change(tmp_path, "main")
     with pytest.raises(DiscoveryError, match="there is none"):
         working_tree_change(tmp_path / "missing", "main")

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from cudal1_ci.errors import ReportError
-from cudal1_ci.records import Entry, Finding, Listing, Report
+from cudal1_ci.records import Entry, Finding, Listing, Report, Verdict
 from cudal1_ci.render import FORMATS, render
 from cudal1_ci.render.digest import digest
 from cudal1_ci.render.html import prose as html_prose
@@ -100,6 +100,25 @@ def test_the_largest_saving_comes_first_and_each_entry_is_in_one_part(sample):
         ("runtime_error: the reference raised", 1),
     ]
     assert found.skipped[1].details[0].endswith("FileNotFoundError: vocab.txt")
+
+
+@pytest.mark.parametrize("output_format", ["text", "md", "html"])
+@pytest.mark.parametrize("is_noisy", [True, False])
+def test_a_machine_that_is_too_busy_is_named_where_nothing_was_proven(
+    sample, output_format, is_noisy
+):
+    entry = next(one for one in sample.entries if one.evaluations)
+    finding = Finding(rule="timing.noisy" if is_noisy else "timing.slower", message="as it was")
+    verdict = Verdict(status="inconclusive", findings=(finding,))
+    tried = tuple(
+        msgspec.structs.replace(one, verdict=verdict, measurements=()) for one in entry.evaluations
+    )
+    entry = msgspec.structs.replace(entry, best=None, evaluations=tried)
+    report = msgspec.structs.replace(sample, entries=(entry,))
+    said = " ".join(render(report, output_format).split())
+    assert "No faster version was proven." in said
+    count = f"too busy to measure {len(tried)} of {len(tried)} candidate"
+    assert (count in said) is is_noisy
 
 
 def test_a_report_that_was_cut_short_says_so_in_every_readable_format(sample):

@@ -97,17 +97,14 @@ def test_what_the_first_batches_leave_is_looked_at_no_more_and_later_garbage_is_
         def __init__(self):
             self.me = self
 
-    try:
-        for _ in range(2):
-            batches.settle()
-        num_frozen = gc.get_freeze_count()
-        assert num_frozen > len(gc.get_objects())
-        garbage = weakref.ref(Node())
+    for _ in range(2):
         batches.settle()
-        assert garbage() is None
-        assert gc.get_freeze_count() <= num_frozen
-    finally:
-        gc.unfreeze()
+    num_frozen = gc.get_freeze_count()
+    assert num_frozen > len(gc.get_objects())
+    garbage = weakref.ref(Node())
+    batches.settle()
+    assert garbage() is None
+    assert gc.get_freeze_count() <= num_frozen
 
 
 def test_what_the_next_outputs_may_lie_in_is_no_number(batches, monkeypatch):

@@ -24,6 +24,8 @@ def generator(seed=0):
 
 CORNERS = torch.rand(16, 2, generator=generator())
 BOXES = torch.cat([CORNERS, CORNERS + 0.1 + torch.rand(16, 2, generator=generator(1))], 1)
+FACTORS = torch.randn(3, 8, 8, generator=generator())
+SQUARES = FACTORS @ FACTORS.mT + torch.eye(8)
 FOUND = [
     (torch.tensor([0, 3, 3, 7, 9]), ["offsets"]),
     (torch.tensor([2, 3, 3, 7, 9]), ["sorted"]),
@@ -36,6 +38,8 @@ FOUND = [
     (torch.randn(4, 9, generator=generator()).softmax(-1), ["shares"]),
     (torch.randn(4, 9, generator=generator()).softmax(-1).half(), ["shares"]),
     (torch.linspace(-1, 1, 9).repeat(3, 1), ["sorted"]),
+    (SQUARES, ["definite"]),
+    (SQUARES[0].half().float(), ["definite"]),
 ]
 NOTHING = [
     torch.randn(8, 4, generator=generator()),
@@ -44,6 +48,8 @@ NOTHING = [
     torch.randint(0, 2**40, (8,), generator=generator()),  # unique by chance
     torch.ones(4, 8, dtype=torch.bool),
     torch.eye(8),  # one of one number each
+    FACTORS + FACTORS.mT,
+    torch.ones(8, 8),
     torch.zeros(3, 8, dtype=torch.long),
     torch.arange(3),
     torch.tensor(1.0),

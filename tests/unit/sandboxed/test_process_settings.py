@@ -13,8 +13,9 @@ import torch
 from cudal1_ci.sandboxed.runner.process_settings import changes, values
 from cudal1_ci.sandboxed.verifier.changed_settings import is_refused, process_changes
 
+THRESHOLD = gc.get_threshold()
 CASES = {
-    "gc.threshold": lambda: (gc.set_threshold(9, 9, 9), lambda: gc.set_threshold(700, 10, 10)),
+    "gc.threshold": lambda: (gc.set_threshold(9, 9, 9), lambda: gc.set_threshold(*THRESHOLD)),
     "gc.enabled": lambda: (gc.disable(), gc.enable),
     "gc.callbacks": lambda: (gc.callbacks.append(print), lambda: gc.callbacks.remove(print)),
     "sys.recursionlimit": lambda: (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from cudal1_ci.sandboxed.verifier.inputs import InputSet
 from cudal1_ci.sandboxed.verifier.near_inputs import shaken
-from cudal1_ci.sandboxed.verifier.ties import Ties, extend, is_off, with_ties
+from cudal1_ci.sandboxed.verifier.ties import Ties, extend, with_ties
 
 
 def ties_of(inputs, function, most_place):
@@ -49,14 +50,21 @@ def test_a_row_of_different_numbers_stays_one():
     assert with_ties(ties, [torch.tensor([[1, 1, 1]])], expected)[0].tolist() == [[1, 1, 1]]
 
 
-def test_floats_and_other_shapes_are_no_ties():
-    assert not is_off([torch.tensor([1.0])], [torch.tensor([2.0])])
-    assert not is_off([torch.tensor([1, 2])], [torch.tensor([1])])
-    assert is_off([torch.tensor([True])], [torch.tensor([False])])
+def test_floats_that_jump_are_compared_with_the_nearest_choice():
+    expected = [torch.tensor([1.0, 1.0, 1.0])]
     ties = {}
-    extend(
-        ties, [torch.tensor([1.0]), torch.tensor([1, 2])], [torch.tensor([2.0]), torch.ones(3)], 5
-    )
+    extend(ties, expected, [torch.tensor([2.0, 1.001, 1.0])], 5)
+    extend(ties, expected, [torch.tensor([5.0, 1.0, 1.0])], 5)
+    (found,) = with_ties(ties, [torch.tensor([5.0, 2.0, 5.0])], expected)
+    assert found.tolist() == [1.0, pytest.approx(1.999), 5.0]
+    (found,) = with_ties(ties, [torch.tensor([4.75, 1.0, 1.0])], expected)
+    assert found.tolist() == [0.75, 1.0, 1.0]
+
+
+def test_floats_that_differ_by_rounding_and_other_shapes_are_no_ties():
+    ties = {}
+    ours = [torch.tensor([1.0]), torch.tensor([1, 2]), torch.tensor([1])]
+    extend(ties, ours, [torch.tensor([1.001]), torch.tensor([1]), torch.tensor([2.0])], 5)
     assert ties == {}
 
 

@@ -188,10 +188,12 @@ COST = {
     "is_cut": False,
 }
 GOOD = {
+    runner.Fill: {"state": [], "imported": [], "inexact": [], "is_lazy": True},
     runner.Load: {
         "state": [{**SLOT, "key": "fc.weight", "is_parameter": True}],
         "imported": ["numpy"],
         "inexact": ["`_buffers` of the module is a Table"],
+        "is_lazy": False,
     },
     runner.ListImported: {"names": ["numpy"]},
     runner.MakeCalls: {
@@ -334,7 +336,11 @@ BAD = [
     (runner.Batch, {**CLAIM, "more": 1}, "more"),
     (runner.Batch, {}, "claim_us"),
     (runner.Batch, [], ""),
-    (runner.Load, {"state": [SLOT], "imported": [], "inexact": []}, "state[0].is_parameter"),
+    (
+        runner.Load,
+        {"state": [SLOT], "imported": [], "inexact": [], "is_lazy": False},
+        "state[0].is_parameter",
+    ),
     (runner.ListImported, {"names": "numpy"}, "names"),
     (runner.ListImported, {"names": [1]}, "names[0]"),
     (runner.Aftermath, {"names": [], "slots": [SLOT]}, ""),

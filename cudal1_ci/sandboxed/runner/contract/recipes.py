@@ -25,6 +25,7 @@ import torch
 from ...wire.runner import Plain
 from ..arguments import flatten
 from ..cotangents import drawn_like
+from ..sharing import WRITTEN
 from ..subject import gradients_of
 from .trial import OMITTED, Trial, float_dtype
 
@@ -270,9 +271,17 @@ def outputs(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
         )
         trial.say(f"output {number} is an inference tensor", leaf.is_inference())
         if leaf.is_floating_point() and not leaf.requires_grad:
+            before = [one.clone() for one in leaves]
             with torch.no_grad():
                 trial.say(f"output {number} can be written to", can_write(leaf))
+            others = [n for n, one in enumerate(leaves) if n != number and is_other(one, before[n])]
+            trial.say(f"{WRITTEN} {number} changes outputs", others)
     trial.keep(trial.call(), "output of the next call")
+
+
+def is_other(one: torch.Tensor, before: torch.Tensor) -> bool:
+    """Return whether floats have changed."""
+    return one.is_floating_point() and not torch.equal(one.nan_to_num(), before.nan_to_num())
 
 
 def can_write(tensor: torch.Tensor) -> bool:

@@ -66,7 +66,8 @@ class Line:
 
 def derive(case: Case, surveyed: Surveyed) -> list[Line]:
     """Return the lines of the contract of a reference."""
-    base = case.trials[0][1]
+    made_sets = case.source.made or case.trials[0][1:]
+    base = replace(case.trials[0][1], structure=made_sets[0].structure)
     found = [
         *of_outputs(),
         *of_arguments(surveyed),
@@ -93,12 +94,13 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
 
 
 def dense(base: InputSet) -> list[tuple[int, torch.Tensor]]:
-    """Return the dense tensors with their numbers: no line changes others."""
-    return [
-        (number, tensor)
-        for number, tensor in enumerate(base.tensors)
-        if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
-    ]
+    """Return the tensors with their numbers but for the structure of others: no line changes it."""
+    return [(n, tensor) for n, tensor in enumerate(base.tensors) if n not in base.structure]
+
+
+def resizable(base: InputSet) -> list[tuple[int, torch.Tensor]]:
+    """Return those whose size no structure determines. Values come after their structure."""
+    return [(n, tensor) for n, tensor in dense(base) if n - 1 not in base.structure]
 
 
 def one(group: str, aspect: str, recipe: str, **fields: object) -> Line:
@@ -297,7 +299,7 @@ def of_large_numbers(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 
 def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for other numbers of rows."""
-    first = next((n for n, t in dense(base) if t.dim()), None)
+    first = next((n for n, t in resizable(base) if t.dim()), None)
     if first is None:
         return
     count = base.tensors[first].shape[0]
@@ -315,7 +317,7 @@ def of_rows(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for other sizes of the dimensions after the first."""
     seen: set[int] = set()
-    for number, tensor in dense(base):
+    for number, tensor in resizable(base):
         for dim, size in enumerate(tensor.shape):
             if (dim == 0 and number == 0) or size in seen or len(seen) >= MOST_LENGTHS:
                 continue
@@ -329,7 +331,7 @@ def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
 def of_dimensions(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for another number of dimensions, of all tensors that have the most or of the
     first alone."""
-    found = dense(base)
+    found = resizable(base)
     most = max((tensor.dim() for _, tensor in found), default=0)
     largest = [number for number, tensor in found if tensor.dim() == most and tensor.numel()]
     if not most or not largest:
@@ -363,7 +365,7 @@ def resized(
     """Return the line of inputs in which a size is another one: in the dimensions at the same place
     that have it, in one tensor alone, or in all dimensions. (A size of 1 everywhere is a
     broadcast, which a reference may accept by chance.)"""
-    every = [(n, d) for n, t in dense(base) for d, s in enumerate(t.shape) if s == size]
+    every = [(n, d) for n, t in resizable(base) for d, s in enumerate(t.shape) if s == size]
     ways = [[one for one in every if one[1] == dim], [(number, dim)], every if new != 1 else []]
     ways = [way for place, way in enumerate(ways) if way and way not in ways[:place]]
     uses = tuple(
@@ -379,7 +381,7 @@ def resized(
 
 def of_layouts(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
     """Yield lines for inputs that lie otherwise in memory."""
-    for number, tensor in dense(base)[:MOST_TENSORS]:
+    for number, tensor in resizable(base)[:MOST_TENSORS]:
         if not tensor.numel() or not tensor.dim():
             continue
         forms = {

@@ -127,6 +127,15 @@ for i, one in enumerate(h):
         out[i, j] = F.cosine_similarity(one[:4], other[:4], dim=0) * 2
 return out""",
     ),
+    "distances": (
+        "pairs_at_once",
+        """n, m = h.shape[0], y.shape[0]
+out = torch.zeros((n, m))
+for i in range(n):
+    for j in range(m):
+        out[i][j] = torch.norm(h[i] - y[j, :5], p=2)
+return out""",
+    ),
     "three loops": (
         "pairs_at_once",
         """n, m = x.size(0), x.size(1)

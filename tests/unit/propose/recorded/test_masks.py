@@ -64,3 +64,35 @@ def test_masks_of_lengths_are_compared(tmp_path: Path, mask: str, sign: str) -> 
 )
 def test_other_lists_stay(tmp_path: Path, mask: str) -> None:
     assert proposed(tmp_path, TEXT.format(mask=mask), RULES) == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "mask", "sign"),
+    [
+        ("[[1 if j <= i else 0 for j in range(most)] for i in range(most)]", "rows", "<="),
+        ("[[i < j for j in range(most)] for i in range(3)]", "rows", ">"),
+        ("0", "[[0] * i + [1] * (most - i) for i in range(most)]", ">="),
+    ],
+)
+def test_masks_of_steps_are_compared(tmp_path: Path, rows: str, mask: str, sign: str) -> None:
+    text = TEXT.format(mask=f"torch.tensor({mask}).bool()")
+    text = text.replace("    return torch", f"    rows = {rows}\n    return torch")
+    changed = proposed(tmp_path, text, RULES)["length_mask"]
+    assert f"{sign} torch.arange(" in changed
+    assert_same(tmp_path, text, changed)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "[[j <= i for j in range(most)] for i in range(most)]\n    rows[0][1] = True",
+        "[[j <= i for j in range(most)] for i in range(most)]\n    rows = rows[::-1]",
+        "[[j <= i for j in range(most)] for i in range(1, most)]",
+        "[[0] * i + [1] * (9 - i) for i in range(most)]",
+        "[[j <= i + 1 for j in range(most)] for i in range(most)]",
+    ],
+)
+def test_other_rows_stay(tmp_path: Path, rows: str) -> None:
+    text = TEXT.format(mask="torch.tensor(rows)")
+    text = text.replace("    return torch", f"    rows = {rows}\n    return torch")
+    assert proposed(tmp_path, text, RULES) == {}
