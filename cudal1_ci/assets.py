@@ -3,10 +3,10 @@
     path("results/aa-control.json")                       # one file
     folder("adapters/qwen2.5-coder-0.5b-rewrites")        # all files of a folder, in one folder
 
-`assets.json` beside this module names every asset with its SHA-256 and size. An asset is taken from
-`assets/` of a checkout, else from the cache of this user, else from the address in the variable
-CUDAL1_ASSETS_URL, which serves each under its hash. Whatever it comes from, it is used only where
-its hash is the manifest's. Archives and wheels hold the manifest and no asset.
+`assets.json` next to this module names every asset with its SHA-256 and size. An asset is taken
+from `assets/` of a checkout, else from the cache of this user, else from the address in the
+variable CUDAL1_ASSETS_URL, which serves each under its hash. Whatever it comes from, it is used
+only where its hash is the manifest's. Archives and wheels hold the manifest and no asset.
 """
 
 from __future__ import annotations

@@ -84,13 +84,14 @@ def keep(fresh: Path, folder: Path) -> None:
     """Replace the earlier traces where something was recorded, and report it."""
     (fresh / "functions.json").unlink(missing_ok=True)
     from cudal1_ci.discover.traces import read_traces
+    from cudal1_ci.render.wording import recorded_text
 
     found = read_traces(fresh)
     if found.calls:
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
         num_calls = sum(map(len, found.calls.values()))
-        said = f"recorded {num_calls} distinct calls of {len(found.calls)} modules and functions"
+        said = recorded_text(num_calls, len(found.calls))
     else:
         shutil.rmtree(fresh, ignore_errors=True)
         said = "nothing was recorded: the tests called no module or function of this folder"

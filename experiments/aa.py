@@ -5,7 +5,7 @@
     python experiments/aa.py --replay aa-h100.json
     python experiments/aa.py --replay one.json other.json --output both.json
 
-A live run is a confirmed measurement of a program beside itself, or beside one with 2 % more work
+A live run is a confirmed measurement of a program next to itself, or next to one with 2 % more work
 (one run of `--slow-every`), in fresh processes. A result that exists is continued, so that the runs
 may be spread over several calls of `--limit` seconds. Claims of equal code are counted with the
 exact upper bound of their rate (Clopper & Pearson, one-sided, 95 %). Then measurements are drawn

@@ -133,6 +133,7 @@ def summary(raw: Path, without_columns: Sequence[str] = ()) -> list[str]:
 CARD = "results/report-card-h100.json.gz"
 KERNELBENCH = "results/report-card-kernelbench-h100.json.gz"
 LAB = "docs/lab/report-card.md"
+REPOSITORIES = "docs/lab/repositories.md"
 BLOCKS = {
     "Summary": Block("docs/results.md", CARD, lambda _: summary(assets.path(CARD))),
     "Summary of KernelBench": Block(
@@ -145,15 +146,15 @@ BLOCKS = {
     "Counts": Block(LAB, CARD, lambda _: counts(assets.path(CARD))),
     "Refused": Block("docs/published-kernels.md", CARD, lambda _: refused(assets.path(CARD))),
     "Third party": Block("docs/results.md", "results/third-party.json", third_party.table),
-    "Harvest": Block("docs/results.md", "results/harvest.json", harvest.table),
+    "Harvest": Block(REPOSITORIES, "results/harvest.json", harvest.table),
     "Third party first yield": Block(
         "docs/results.md", "results/third-party-yield-first.json", third_party_yield.table
     ),
     "Third party yield": Block(
-        "docs/results.md", "results/third-party-yield.json", third_party_yield.table
+        REPOSITORIES, "results/third-party-yield.json", third_party_yield.table
     ),
     "Third party patches": Block(
-        "docs/results.md", "results/third-party-patches.json", third_party_patches.table
+        REPOSITORIES, "results/third-party-patches.json", third_party_patches.table
     ),
     "GPU modules": Block("docs/results.md", "results/gpu-modules.json", gpu_modules.table),
     "Recall": Block("docs/results.md", "results/recall-proposals.json", recall.table),

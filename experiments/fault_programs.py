@@ -125,7 +125,7 @@ LAUNCH = "self.fault(grid=({blocks}, 1, 1), block=({threads}, 1, 1), args=[{args
 SYNCHRONIZE = "\ntorch.cuda.synchronize()"
 
 HARMLESS = ("passed", "inconclusive timing.noisy")
-"""On a machine that is too busy to measure on the judge says so, and accuses nobody."""
+"""On a machine that is too busy to measure on the verifier says so, and accuses no program."""
 TIMEOUT = ("timeout runner.timeout",)
 DIED = ("runtime_error runner.died",)
 RAISED = ("runtime_error program.raised",)
@@ -237,7 +237,7 @@ FAULTS = {
         "torch.empty(2**50, dtype=torch.uint8, device=x.device)", MEMORY, devices=CUDA
     ),
     "growing list on the GPU": Fault(HOARDS_DEVICE, MEMORY, devices=CUDA),
-    # The judge and the reference need memory of the same GPU at that moment.
+    # The verifier and the reference need memory of the same GPU at that moment.
     "growing list on the GPU, timed": Fault(
         f"if is_timed():\n    {HOARDS_DEVICE.strip()}",
         (*MEMORY, "inconclusive reference.raised", *BROKEN),
@@ -272,7 +272,7 @@ def problem_of(number: object) -> Problem:
 
 
 def candidate_of(problem: Problem, number: object, fault: Fault | None) -> Candidate:
-    """Return a candidate of a text that was not judged before."""
+    """Return a candidate of a text that was not verified before."""
     source = source_of(VICTIM_NAME, "ModelNew", number, fault)
     program = TextProgram(source=source, entry="ModelNew")
     return Candidate(problem_id=problem.id, program=program, proposer="faults")

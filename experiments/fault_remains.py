@@ -19,8 +19,8 @@ import pynvml
 GONE_S = 15.0
 """What was killed may take as long until nothing of it is left."""
 MORE_AT_REST_BYTES = 256 * 2**20
-"""What a judge that goes on may hold more than before a trial: its allocator keeps what it had.
-A runner that is left over holds more, by its context alone."""
+"""What a verifier that continues may hold more than before a trial: its allocator keeps what it
+had. A runner that is left over holds more, by its context alone."""
 MORE_AT_END_BYTES = 32 * 2**20
 """What the driver may keep when the last process is gone."""
 
@@ -42,7 +42,7 @@ def processes(folder: Path) -> dict[int, str]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """Return of a process, as far as they did not detach themselves."""
+    """Return of a process, unless they detach themselves."""
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in map(int, (task / "children").read_text().split()):

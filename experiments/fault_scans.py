@@ -69,7 +69,7 @@ def scan(root: Path, scratch: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def killed_scan(root: Path, scratch: Path, num_lines: int, delay_s: float) -> int | None:
-    """Kill a scan some time after it said that so many candidates were judged; how many it said.
+    """Kill a scan some time after it said that so many candidates were verified; how many it said.
     None when it was over before."""
     process = scan(root, scratch)
     assert process.stderr is not None
@@ -86,8 +86,8 @@ def killed_scan(root: Path, scratch: Path, num_lines: int, delay_s: float) -> in
 
 
 def is_finished(line: str) -> bool:
-    """Return whether a line of progress says that a candidate passed. An inconclusive one is judged
-    again."""
+    """Return whether a line of progress says that a candidate passed. An inconclusive one is
+    verified again."""
     return "playbook:diagonal_product: passed, screened" in line
 
 
@@ -105,7 +105,7 @@ class Killed:
 def kill_and_resume(
     place: Path, num_lines: int, rng: random.Random, is_own: Callable[[int], bool]
 ) -> Killed:
-    """Kill a scan of a fresh checkout some time after it judged so many candidates, and go on."""
+    """Kill a scan of a fresh checkout some time after it verified so many candidates, and go on."""
     scratch = place / "scratch"
     scratch.mkdir()
 

@@ -302,7 +302,7 @@ def run_lane(
     cudal1_ci.verification.session.screen = lambda *_: ()  # type: ignore[assignment]
     folder.mkdir()
     if folder.name[-1] in "13579":
-        # The runners of a judge share the last core: without this, those of all lanes would.
+        # The runners of a verifier share the last core: without this, those of all lanes would.
         os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     if any(FAULTS[name].strike == "fill disk" for name in names):
         small_disk(folder)
@@ -347,7 +347,7 @@ def main() -> None:
         return
     names = [name for name, fault in FAULTS.items() if options.device in fault.devices]
     names = [options.only] if options.only else names
-    # What is in use is told of a GPU, not of a process.
+    # What is in use is reported for a GPU, not of a process.
     lanes = min(options.lanes or (1 if options.device == "cuda" else 2), len(names))
     folder, started_s = Path(tempfile.mkdtemp(prefix="faults-")), time.monotonic()
     here = provenance()  # the code may change before they are over

@@ -7,7 +7,7 @@ carried to a machine with a GPU:
     python experiments/kernelbench_process.py KernelBench/.git build/gpu/kernelbench
 
 The defaults are those of its `eval_from_generations.py`: 5 correctness trials, 100 timed ones by
-CUDA events, single precision, 180 s at the most, a build folder for each candidate. Packages that
+CUDA events, single precision, at most 180 s, a build folder for each candidate. Packages that
 its modules import and its evaluation does not use (clients of language models) are stood in for
 where they are not installed: that makes its processes start sooner, never later.
 """

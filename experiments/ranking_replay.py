@@ -64,7 +64,7 @@ OUTPUT = ROOT / "assets" / "results" / "ranking-replay.json"
 BUDGETS_S = (150.0, 300.0, 600.0)
 VERIFIERS = 3
 LOOK_S, CHECK_S = 25.0, 15.0
-"""What the scans spent for each target beside its candidates, about: the first time, and again."""
+"""What the scans spent for each target besides its candidates, about: the first time, and again."""
 H100 = Device(kind="cuda", name="NVIDIA H100 80GB HBM3")
 Operators = tuple[str, ...]
 

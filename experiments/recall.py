@@ -3,9 +3,9 @@
     python experiments/recall.py experiments/forms --propose-only
     python experiments/recall.py experiments/forms --only norms --traced --output FILE
 
-FOLDER holds pairs: folders with `before.py` and `after.py`, or `NAME.py` beside `after/NAME.py`.
+FOLDER holds pairs: folders with `before.py` and `after.py`, or `NAME.py` next to `after/NAME.py`.
 Only the slow half is scanned: as a declared file, or with --traced as a package whose only test
-builds the model and calls it once. `verify` judges the known fix in the same run. A case counts if
+builds the model and calls it once. `verify` checks the known fix in the same run. A case counts if
 the fix is proved faster. It is found if a proposal's low bound is above 1.05 and its estimate
 reaches 70 % of the fix's gain, as logarithms. Source edits and wrappers are counted apart.
 With --propose-only nothing is timed: it lists the candidates that `explain` names; of declared

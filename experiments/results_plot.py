@@ -15,7 +15,7 @@ from cudal1_ci.report_card.plots import CURVE_HEIGHT, LEFT, RIGHT, WIDTH, Drawn,
 
 FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, "DejaVu Sans", sans-serif'
 CHARACTER = 7.2
-"""Pixels that one of the legend takes at the most, about."""
+"""Pixels that one of the legend takes at most, about."""
 SWATCH, GAP = 16, 18
 LINE = 20
 

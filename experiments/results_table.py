@@ -157,7 +157,7 @@ def costs(run: RunDocument, machine: str) -> str:
         return ""
     lines = [
         f"- `{row.solver}`: "
-        + (cost_text(row) or f"no gain, {duration_text(row.judged_s)} of the judge")
+        + (cost_text(row) or f"no gain, {duration_text(row.judged_s)} of verification")
         for row in rows
     ]
     return "\n".join(["**Cost of a gain**, failed attempts included:", "", *lines])

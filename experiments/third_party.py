@@ -129,7 +129,7 @@ def proposal(entry: dict[str, Any]) -> dict[str, Any]:
 def table(document: dict[str, Any]) -> list[str]:
     """Return a row of Markdown for each repository, and what was proposed below."""
     lines = [
-        "| repository | commit | tests traced | targets | judged | candidates | passed "
+        "| repository | commit | tests traced | targets | measured | candidates | passed "
         "| proposals | scan, s | ended |",
         "|---" * 10 + "|",
     ]

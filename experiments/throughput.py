@@ -240,7 +240,7 @@ def spent(rows: Sequence[dict[str, Any]], start_s: float) -> dict[str, Any]:
     """Return seconds of our side by kind of candidate and of request.
 
     `check` learns a reference. `examine` loads a candidate, compiles it where that was not done
-    ahead, and compares its answers. `launch` times it. `beside`, shown as parallel, is the rest:
+    ahead, and compares its answers. `launch` times it. `next to`, shown as parallel, is the rest:
     waiting for builds or for a device that is in use, and the host's own work.
     """
     found: dict[str, Counter[str]] = defaultdict(Counter)

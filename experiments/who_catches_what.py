@@ -9,7 +9,7 @@ first; nothing of them is kept:
     python experiments/who_catches_what.py KernelBench/.git kernelguard/.git
 
 What the verifier says is read from the files (`EXPECT`): `tests/test_attacks.py` holds it to that.
-`--judge` asks it again, which takes minutes.
+`--verifier` asks it again, which takes minutes.
 
 The attacks are hostile. They run one at a time, with limits, in namespaces of their own where the
 system lends them; those that fork, send signals or spend all resources are not run.

@@ -23,7 +23,7 @@ OTHERS = {
     "export": "model_training.export.commands:export",
     "bundle": "model_training.export.bundle:bundle_command",
 }
-"""Commands that are loaded when they are asked for, as they need neither weights nor judge."""
+"""Commands that are loaded when they are asked for, as they need neither weights nor verifier."""
 
 
 class Commands(click.Group):

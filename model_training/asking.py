@@ -104,7 +104,7 @@ def ask(
 def sample_lines(
     stage: str, step: int, groups: Sequence[RolloutGroup], seed: int
 ) -> list[dict[str, Any]]:
-    """Return judged samples as a run keeps them, the messages with the first of a group."""
+    """Return verified samples as a run keeps them, the messages with the first of a group."""
     found = []
     for group in groups:
         said = [{"role": one.role, "content": one.content} for one in group.prompt.messages]

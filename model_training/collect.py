@@ -6,7 +6,7 @@ Sources are the product's playbook, hand-made variants of generated tasks, and l
 behind servers (the paper's six are six entries). A model is asked the product's own first question
 until two of its answers to a task have passed, or twenty were given. Verdicts are in the archive as
 they come, and with a model's last answer to a task its candidates: a collection that was stopped
-asks and judges nothing twice.
+asks and verifies nothing twice.
 
 Source: CUDA-L1 (arXiv 2507.14111), section 2.2. Departures: see examples.py.
 """
@@ -67,7 +67,7 @@ class CollectConfig(Record, frozen=True, kw_only=True):
     max_successes: int = 2
     """After so many that passed a model is asked no more about the task."""
     num_at_once: int = 4
-    """Answers of a model that are asked for before the first is judged."""
+    """Answers of a model that are asked for before the first is verified."""
     max_candidates: int = 16
     """Of a source that is no model, for a task."""
     num_tasks: int | None = None
@@ -100,7 +100,7 @@ def collect(
     time that it was begun.
 
     Raises:
-        Stopped: The run must stop; what was judged is in the archive.
+        Stopped: The run must stop; what was verified is in the archive.
         ModelError: A model cannot be reached.
         ConfigError: No task is of a family that is named.
     """
@@ -134,7 +134,7 @@ def chosen_tasks(tasks: Sequence[Task], config: CollectConfig) -> list[Task]:
 
 
 class Collection:
-    """Hold what is known so far; judges work on different tasks at once."""
+    """Hold what is known so far; verifiers work on different tasks at once."""
 
     def __init__(
         self, scorer: Scorer, config: CollectConfig, proposers: Sequence[Strategy]
@@ -198,8 +198,8 @@ class Collection:
         yield from found.values()
 
     def numbers(self, chosen: Sequence[Example], took_s: float) -> dict[str, float]:
-        """Return numbers for the metrics; each judge waits for the answers of a model that it has
-        asked."""
+        """Return numbers for the metrics; each verifier waits for the answers of a model that it
+        has asked."""
         generate_s = math.fsum(self.asking_s) / len(self.scorer.judges)
         return {
             "tasks": len(self.found) + self.statuses["invalid_reference"],

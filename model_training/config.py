@@ -7,7 +7,7 @@
 [model]            weights, and which of them are trained
 [rollouts]         who samples
 [tasks]            what is asked
-[judge]            who judges, and where
+`[judge]`          what verifies, and where
 [collection]       stage 1's data
 [supervised]       stage 1
 [self-supervised]  stage 2

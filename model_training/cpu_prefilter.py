@@ -57,13 +57,13 @@ from model_training.work_queue import WorkQueue, at_work
 
 K = TypeVar("K")
 REFERENCE = "prefiltered-reference-status"
-"""Kind of a note: what the judge on the CPU says of a task's own program."""
+"""Kind of a note: what the verifier on the CPU says of a task's own program."""
 PASSED, BROKEN, SLOW = "passed", "harness_error", "slow"
 LEARN_S = 4.0
 """Of learning a reference on one core; nine of ten take less, and a candidate that is right a
 third. One slow task is what all answers of a step wait for."""
 GIVE_UP_S = 3 * LEARN_S
-"""When learning is ended: by then it would be too slow with a whole machine at work beside it. (Of
+"""When learning is ended: by then it would be too slow with a whole machine at work next to it. (Of
 a linear layer of 8192 by 8192 one core takes half a minute to learn what a GPU takes 7 s for.)"""
 TASK_S = 5.0
 """For the candidates of a task; the remaining ones are then passed on."""
@@ -139,7 +139,7 @@ class CpuPrefilter:
         self.took_s = 0.0
         """What the last tasks have taken together."""
         self.homes: dict[str, int] = {}
-        """Which judge had each problem the last time (work_queue.py)."""
+        """Which verifier had each problem the last time (work_queue.py)."""
 
     def learn(self, problems: Sequence[Problem]) -> None:
         """Learn references before there are answers, so that no answer waits to find out which take
@@ -149,7 +149,7 @@ class CpuPrefilter:
             pieces.put(problem)
 
         def work(judge: PrefilterVerifier, problem: Problem) -> None:
-            # A judge that dies notes nothing: its candidates say it again.
+            # A verifier that dies notes nothing: its candidates say it again.
             with contextlib.suppress(WorkerError):
                 self.accepts(judge, problem, judge.device())
 
@@ -158,7 +158,7 @@ class CpuPrefilter:
 
     def each(self, tasks: Sequence[Tried[K]], done: Callable[[K, Found], bool]) -> None:
         """Call `done` for each task with what is settled, from any thread and as it comes, until it
-        returns False. All candidates of a task are tried by one judge, that which had it before
+        returns False. All candidates of a task are tried by one verifier, that which had it before
         unless it has too much to do."""
         started_s = time.monotonic()
         pieces: WorkQueue[Tried[K]] = WorkQueue(len(self.judges), lambda one: one[1].id, self.homes)
@@ -178,8 +178,8 @@ class CpuPrefilter:
     def settled(
         self, judge: PrefilterVerifier, problem: Problem, candidates: Sequence[Candidate]
     ) -> Found:
-        """Settle those of a problem's candidates that fail on any device. A judge that dies settles
-        nothing of the others."""
+        """Settle those of a problem's candidates that fail on any device. A verifier that dies
+        settles nothing of the others."""
         found: Found = {}
         try:
             device = judge.device()
@@ -215,7 +215,7 @@ class CpuPrefilter:
         return is_trusted(verdict)
 
     def accepts(self, judge: PrefilterVerifier, problem: Problem, device: Device) -> bool:
-        """Return whether a reference can be judged against on the CPU, in the time that there is;
+        """Return whether a reference can be verified against on the CPU, in the time that there is;
         asked once of a problem."""
         key = f"{profile_key(problem, device)}/{self.policy}"
         status = self.archive.noted(REFERENCE, key, str)

@@ -7,12 +7,12 @@
   of what the prompt shows where `pays_shown` is off.
 - What is convicted of cheating gets nothing, becomes a case of the database of hacks, and is never
   an exemplar.
-- A jump, a score above 3 or above twice the best that is known of the task, is judged again in new
-  processes, on a second GPU of the same kind where there is one, as in the paper (section 2.4.4);
-  the lower of the two counts. The paper throws away what differs by more than a tenth, as most
-  jumps of short programs did next to other judges (docs/training.md).
+- A jump, a score above 3 or above twice the best that is known of the task, is verified again in
+  new processes, on a second GPU of the same kind where there is one, as in the paper (section
+  2.4.4); the lower of the two counts. The paper throws away what differs by more than a tenth, as
+  most jumps of short programs did next to other verifiers (docs/training.md).
 - A known verdict is not asked for again, and a new one is recorded before a reward is given, so
-  that a run that was killed judges nothing twice.
+  that a run that was killed verifies nothing twice.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from cudal1_ci.records import Candidate, Evaluation, Finding, Problem, Record, T
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.stats import speedups
 from model_training.answers import form_of, program_in
-from model_training.examples import Judge
+from model_training.examples import Verifier
 from model_training.objective.reward import reward
 from model_training.prompt_stream import POLICY, Prompt
 from model_training.table import Sample
 
 COPY, NO_CODE = "copy", "no_code"
 SHOWN = "shown"
-"""Why there is nothing to judge: the prompt shows it."""
+"""Why there is nothing to verify: the prompt shows it."""
 COPIES = ("unchanged", SHOWN)
 JUMP, RATIO = 3.0, 2.0
 AGREE = 0.1
@@ -56,26 +56,26 @@ class Outcome(Record, frozen=True, kw_only=True):
     reward: float
     evaluation: Evaluation | None = None
     refused: str | None = None
-    """Why there was nothing to judge, in the product's word for it."""
+    """Why there was nothing to verify, in the product's word for it."""
     is_known: bool = False
     """Whether the verdict was there before."""
     was_confirmed: bool | None = None
     """Of a jump, whether the second measurement agreed; None where there was none."""
     was_prefiltered: bool = False
-    """Whether the verdict is that of a judge on the CPU, which settled it (`prefilter`)."""
+    """Whether the verdict is that of a verifier on the CPU, which settled it (`prefilter`)."""
 
 
 @dataclass
 class Environment:
-    """Hold a judge, and what it has found so far."""
+    """Hold a verifier, and what it has found so far."""
 
-    judge: Judge
+    judge: Verifier
     archive: Archive
     policy: str
-    """Hash of the judge's settings."""
+    """Hash of the verifier's settings."""
     config: EnvironmentConfig
-    second: Judge | None = None
-    """Who measures jumps again; the same judge where there is no other."""
+    second: Verifier | None = None
+    """Who measures jumps again; the same verifier where there is no other."""
 
     def outcome(self, prompt: Prompt, answer: str, *, is_cut: bool = False) -> Outcome:
         """Return what an answer to a prompt is worth."""
@@ -111,7 +111,7 @@ class Environment:
         return found is not None
 
     def _judged(self, problem: Problem, candidate: Candidate) -> tuple[Evaluation, bool | None]:
-        """Judge a candidate, a jump twice."""
+        """Verify a candidate, a jump twice."""
         first = self.judge.evaluate(problem, candidate)
         best = speedups.highest(self.archive.passed(problem.id))
         if not is_jump(speedups.score(first), best):

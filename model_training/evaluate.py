@@ -67,7 +67,7 @@ class Evaluated(Record, frozen=True, kw_only=True):
     samples: tuple[Sample, ...]
     table: Table
     num_refused: int = 0
-    """Tasks that were left out, as the judge does not accept their reference."""
+    """Tasks that were left out, as the verifier does not accept their reference."""
 
 
 def main(setup: RunSetup, name: str) -> list[Evaluated]:
@@ -101,7 +101,7 @@ def evaluate(
     """Evaluate with all seeds; read what is there already.
 
     Raises:
-        ConfigError: The judge accepts none of the tasks.
+        ConfigError: The verifier accepts none of the tasks.
         Stopped: The run must stop.
     """
     found = []

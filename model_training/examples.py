@@ -89,7 +89,7 @@ class Example(Record, frozen=True, kw_only=True):
     """Fingerprint of the code."""
 
 
-class Judge(Protocol):
+class Verifier(Protocol):
     """Name what is needed of the product's session."""
 
     def device(self) -> Device: ...
@@ -99,9 +99,9 @@ class Judge(Protocol):
 
 @dataclass(frozen=True)
 class Measuring:
-    """Ask a judge that has one way to measure, where the product's loop screens."""
+    """Ask a verifier that has one way to measure, where the product's loop screens."""
 
-    judge: Judge
+    judge: Verifier
 
     def device(self) -> Device:
         return self.judge.device()
@@ -123,7 +123,7 @@ class Measuring:
 def judged(
     task: Task,
     strategies: Iterable[Strategy],
-    judge: Judge,
+    judge: Verifier,
     archive: Archive,
     policy: str,
     max_candidates: int = 16,
@@ -209,7 +209,7 @@ def original(problem: Problem) -> Variant:
 
 
 def variant(evaluation: Evaluation) -> Variant:
-    """Return what was judged, as a prompt shows it."""
+    """Return what was verified, as a prompt shows it."""
     candidate = evaluation.candidate
     exemplar = Exemplar(candidate=candidate, score=speedups.score(evaluation))
     return Variant(exemplar=exemplar, text=variant_text(candidate.program))

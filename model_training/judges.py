@@ -1,4 +1,4 @@
-"""Open the judges of a run: one a device, or as many as share it.
+"""Open the verifiers of a run: one a device, or as many as share it.
 
 with ExitStack() as stack:
     jury = Jury(JudgeConfig(devices=("cuda:0", "cuda:1")), stack)
@@ -22,7 +22,7 @@ from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.validation import at_least
 from cudal1_ci.verification import BuildsConfig, Session, TrialConfig
 from cudal1_ci.verification.prebuild import SPARE_CORES
-from model_training.examples import Judge
+from model_training.examples import Verifier
 
 JudgeKind = Literal["product", "toy"]
 PREFILTER_LOAD_S, PREFILTER_CALL_S = 20.0, 4.0
@@ -32,17 +32,17 @@ long again."""
 
 
 class JudgeConfig(Record, frozen=True, kw_only=True):
-    """Configure who judges, and where."""
+    """Configure what verifies, and where."""
 
     kind: JudgeKind = "product"
-    """The product's judge, or that of the toy language, which looks programs up."""
+    """The product's verifier, or that of the toy language, which looks programs up."""
     devices: tuple[str, ...] = ("auto",)
-    """One or more judges of each: `cuda:0`, `cuda:1`, `cpu`. Devices that no policy trains or
+    """One or more verifiers of each: `cuda:0`, `cuda:1`, `cpu`. Devices that no policy trains or
     samples on may time while it does; others have their turn when it is done."""
     num_per_device: int = 1
-    """Judges of one device examine at the same time, and time in turn."""
+    """Verifiers of one device examine at the same time, and time in turn."""
     num_prefilters: int = 0
-    """Judges on the CPU that see plain PyTorch first: what fails on any device needs no GPU
+    """Verifiers on the CPU that see plain PyTorch first: what fails on any device needs no GPU
     (cpu_prefilter.py); 0 is none. One a core, without those that timing needs: of the cores of a
     machine four for each GPU are left to it where there are more."""
     trial: TrialConfig = TrialConfig()
@@ -60,7 +60,7 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
 
     @property
     def places(self) -> list[str]:
-        """Return the device of each judge."""
+        """Return the device of each verifier."""
         return [one for one in self.devices for _ in range(self.num_per_device)]
 
     @property
@@ -70,8 +70,8 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
 
     @property
     def prefilter(self) -> TrialConfig:
-        """Return the settings of the judges on the CPU: what `trial` says of verdicts, and little
-        time and memory, as whatever needs more goes to a GPU."""
+        """Return the settings of the verifiers on the CPU: what `trial` says of verdicts, and
+        little time and memory, as whatever needs more goes to a GPU."""
         trial = self.trial
         return TrialConfig(
             seed=trial.seed,
@@ -79,22 +79,22 @@ class JudgeConfig(Record, frozen=True, kw_only=True):
             load_s=min(trial.load_s, PREFILTER_LOAD_S),
             call_s=min(trial.call_s, PREFILTER_CALL_S),
             memory_bytes=PREFILTER_BYTES,
-            num_launches=1,  # none is made; of one alone a judge knows problems that come again
+            num_launches=1,  # none is made; of one alone a verifier knows problems that come again
         )
 
 
 class Jury:
-    """Hold the judges of a run. Either part is opened when it is first asked for."""
+    """Hold the verifiers of a run. Either part is opened when it is first asked for."""
 
     def __init__(self, config: JudgeConfig, stack: contextlib.ExitStack) -> None:
         self.config, self._stack = config, stack
         self.homes: dict[str, int] = {}
-        """Which judge had each task the last time (work_queue.py)."""
+        """Which verifier had each task the last time (work_queue.py)."""
         self._opened: list[Session] = []
 
     @cached_property
-    def judges(self) -> Sequence[Judge]:
-        """Return all judges.
+    def judges(self) -> Sequence[Verifier]:
+        """Return all verifiers.
 
         Raises: ConfigError in one of several processes that train together.
         """
@@ -109,7 +109,7 @@ class Jury:
         return judges
 
     def spent(self) -> dict[str, list[float]]:
-        """Return times and seconds by what all judges of GPUs did since the last call."""
+        """Return times and seconds by what all verifiers of GPUs did since the last call."""
         found: dict[str, list[float]] = {}
         for judge in self._opened:
             for what, (times, seconds) in judge.spent().items():
@@ -120,13 +120,13 @@ class Jury:
 
     @cached_property
     def prefilters(self) -> Sequence[Session]:
-        """Return judges on the CPU, where there are any."""
+        """Return verifiers on the CPU, where there are any."""
         return self._stack.enter_context(opened_prefilters(self.config))
 
 
 @contextlib.contextmanager
-def opened_judges(config: JudgeConfig) -> Iterator[list[Judge]]:
-    """Open all judges of a run; they end with the block."""
+def opened_judges(config: JudgeConfig) -> Iterator[list[Verifier]]:
+    """Open all verifiers of a run; they end with the block."""
     if config.kind == "toy":
         from model_training.toy import ToyJudge  # here, as it is for tests
 
@@ -139,7 +139,7 @@ def opened_judges(config: JudgeConfig) -> Iterator[list[Judge]]:
 
 @contextlib.contextmanager
 def opened_prefilters(config: JudgeConfig) -> Iterator[list[Session]]:
-    """Open the judges on the CPU; a process of each is started when it is first asked."""
+    """Open the verifiers on the CPU; a process of each is started when it is first asked."""
     cores = spare_cores(sorted(os.sched_getaffinity(0)), config)
     sessions = [
         Session(config.prefilter, device="cpu", builds=BuildsConfig(keep=False), cores=cores)
@@ -150,7 +150,7 @@ def opened_prefilters(config: JudgeConfig) -> Iterator[list[Session]]:
 
 
 def spare_cores(cores: Sequence[int], config: JudgeConfig) -> Sequence[int]:
-    """Return cores that timing on each device leaves: judges of GPUs time on the last ones. All
+    """Return cores that timing on each device leaves: verifiers of GPUs time on the last ones. All
     where there are no more than that."""
     num_timing = len(set(config.devices)) * (config.trial.threads + SPARE_CORES)
     return cores[: max(0, len(cores) - num_timing)] or cores
@@ -158,7 +158,7 @@ def spare_cores(cores: Sequence[int], config: JudgeConfig) -> Sequence[int]:
 
 @runtime_checkable
 class Checks(Protocol):
-    """Name a judge that checks whether it can judge a task, and profiles the reference; the
+    """Name a verifier that checks whether it can verify a task, and profiles the reference; the
     product's does, the toy's does not."""
 
     def check(self, problem: Problem) -> Verdict: ...
@@ -168,16 +168,16 @@ class Checks(Protocol):
 
 @runtime_checkable
 class Builds(Protocol):
-    """Name a judge that compiles programs before their turn."""
+    """Name a verifier that compiles programs before their turn."""
 
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None: ...
 
 
 @dataclass
 class Shared:
-    """Let several threads ask a judge, one at a time."""
+    """Let several threads ask a verifier, one at a time."""
 
-    judge: Judge
+    judge: Verifier
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def device(self) -> Device:

@@ -155,7 +155,7 @@ def load_policy(config: PolicyConfig, adapter: Path | None = None, *, seed: int 
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if config.tuning == "lora":
-        # Of its own device alone: others may be the judges'.
+        # Of its own device alone: others may be the verifiers'.
         devices = [model.device] if model.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
             torch.manual_seed(seed)

@@ -86,7 +86,7 @@ def repeated(
 def repeat_of(
     judge: Shared, problem: Problem, candidate: Candidate, number: int, scorer: Scorer
 ) -> Repeat | None:
-    """Return a further measurement; None where the judge dies of it."""
+    """Return a further measurement; None where the verifier dies of it."""
     archive: Archive = scorer.archive
     key = f"{candidate.id}/{scorer.device().key}/{scorer.policy}/{number}"
     known = archive.noted(REPEAT, key, Repeat)

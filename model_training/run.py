@@ -7,8 +7,8 @@
     config.json          the configuration, and its hash
     environment.json     versions, machine, weights (machine.py); of a resumed run, each of them
     metrics.jsonl        a step a line
-    tensorboard/         the same numbers, what the judges' time went into, and some answers
-    samples/STAGE.jsonl  judged samples
+    tensorboard/         the same numbers, what the verifiers' time went into, and some answers
+    samples/STAGE.jsonl  verified samples
     checkpoints/         checkpoints.py
     finished.json        stages that came to their end, each with what came of it
 
@@ -67,7 +67,7 @@ class Run:
     """Of time.monotonic()."""
     started_s: float = field(default_factory=time.monotonic)
     judges_spent: Callable[[], Mapping[str, Sequence[float]]] = dict
-    """Times and seconds by what judges did since it was asked (`Session.spent`)."""
+    """Times and seconds by what verifiers did since it was asked (`Session.spent`)."""
     _signal: str | None = None
     _offsets_s: dict[str, float] = field(default_factory=dict)
     _writers: dict[str, Any] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class Run:
             writer.add_scalar(f"{stage}/judges_s/{name}", seconds, step)
 
     def log_samples(self, stage: str, samples: Sequence[Mapping[str, Any]]) -> None:
-        """Write judged samples, a line each; TensorBoard shows the first few of a step."""
+        """Write verified samples, a line each; TensorBoard shows the first few of a step."""
         if not self.is_main:
             return
         append(self.folder / SAMPLES / f"{stage}.jsonl", samples)

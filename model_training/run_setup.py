@@ -1,4 +1,4 @@
-"""Open what the stages of a run share: tasks, judges, archives, policy, rollouts.
+"""Open what the stages of a run share: tasks, verifiers, archives, policy, rollouts.
 
     with open_setup(config, is_resumed=False) as setup:
         setup.begin_at("supervised-120")

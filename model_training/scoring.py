@@ -1,14 +1,15 @@
-"""Score many answers: one judge a device, each in a thread of its own.
+"""Score many answers: one verifier a device, each in a thread of its own.
 
     with opened_judges(config) as judges:
         outcomes = Scorer(judges, archive, policy, EnvironmentConfig()).outcomes(answered)
 
-All answers to one task go to one judge, in their order: it keeps the reference that it has checked,
-and whether a score is a jump depends on what is known of the task. A program that several answers
-have is judged once, and what is in the archive is not judged again. A task comes to the judge that
-had it before, unless that one has too much to do. A jump is measured again on another device of the
-same kind where there is one, as in the paper. With a prefilter (cpu_prefilter.py) a CPU tries what
-it may, and judges of a GPU begin with the tasks that are through with it.
+All answers to one task go to one verifier, in their order: it keeps the reference that it has
+checked, and whether a score is a jump depends on what is known of the task. A program that several
+answers have is verified once, and what is in the archive is not verified again. A task comes to the
+verifier that had it before, unless that one has too much to do. A jump is measured again on
+another device of the same kind where there is one, as in the paper. With a prefilter
+(cpu_prefilter.py) a CPU tries what it may, and verifiers of a GPU begin with the tasks that are
+through with it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cudal1_ci.records import Candidate, Device, Problem
 from cudal1_ci.records.archive import Archive
 from model_training.cpu_prefilter import CpuPrefilter, Found, Settled, may_try
 from model_training.environment import Environment, EnvironmentConfig, Outcome, candidate_in
-from model_training.examples import Judge
+from model_training.examples import Verifier
 from model_training.judges import Builds, Shared
 from model_training.prompt_stream import Prompt
 from model_training.table import Sample
@@ -36,9 +37,9 @@ from model_training.work_queue import Progress, WorkQueue, at_work
 
 PASSED = "passed"
 REFERENCE = "reference-status"
-"""Kind of a note: what the judge says of a task's own program."""
+"""Kind of a note: what the verifier says of a task's own program."""
 NUM_TRIES = 2
-"""Of a candidate with which the judge itself dies: a machine has moods, a program has not."""
+"""Of a candidate with which the verifier itself dies: a machine has moods, a program has not."""
 MAX_DEATHS = 5
 """Candidates in a row with which it dies: then it is not the candidates."""
 BROKEN = "harness_error"
@@ -48,11 +49,11 @@ T = TypeVar("T")
 
 
 class Scorer:
-    """Share an archive between judges."""
+    """Share an archive between verifiers."""
 
     def __init__(
         self,
-        judges: Sequence[Judge],
+        judges: Sequence[Verifier],
         archive: Archive,
         policy: str,
         config: EnvironmentConfig,
@@ -64,11 +65,11 @@ class Scorer:
         """Store the arguments.
 
         Args:
-            policy: Hash of the judges' settings.
-            places: The device of each judge, `cuda:0`; those without one have one each.
-            go_on: Called between answers; what it raises ends the judging (`Run.go_on`).
-            prefilter: Of programs before a judge sees them.
-            homes: Which judge had each task the last time, for scorers that share judges.
+            policy: Hash of the verifiers' settings.
+            places: The device of each verifier, `cuda:0`; those without one have one each.
+            go_on: Called between answers; what it raises ends verification (`Run.go_on`).
+            prefilter: Of programs before a verifier sees them.
+            homes: Which verifier had each task the last time, for scorers that share verifiers.
         """
         if not judges:
             raise ValueError("expected a judge")
@@ -79,15 +80,15 @@ class Scorer:
         self.homes = {} if homes is None else homes
 
     def device(self) -> Device:
-        """Return the device that measures; all judges have the same kind."""
+        """Return the device that measures; all verifiers have the same kind."""
         return self.judges[0].device()
 
     def usable(self, tasks: Sequence[Task]) -> list[Task]:
-        """Return tasks that can be judged, with the profile of each in the archive; asked once of a
-        task. What is prefiltered is learned meanwhile.
+        """Return tasks that can be verified, with the profile of each in the archive; asked once
+        of a task. What is prefiltered is learned meanwhile.
 
         Raises:
-            WorkerError: Judges die whatever they are given.
+            WorkerError: Verifiers die whatever they are given.
         """
         device = self.device()
         open_tasks = [one for one in tasks if self._known(one, device) is None]
@@ -107,7 +108,7 @@ class Scorer:
         return [one for one in tasks if self._known(one, device) == PASSED]
 
     def accepts(self, judge: Shared, task: Task) -> bool:
-        """Return whether a judge accepts the reference of a task; then its profile is in the
+        """Return whether a verifier accepts the reference of a task; then its profile is in the
         archive."""
         self.go_on()
         device = self.device()
@@ -130,7 +131,7 @@ class Scorer:
         """Return what each answer is worth, in their order.
 
         Raises:
-            WorkerError: Judges die whatever they are given.
+            WorkerError: Verifiers die whatever they are given.
         """
         found: dict[int, Outcome] = {}
         environments = [self.environment(number) for number in range(len(self.judges))]
@@ -182,12 +183,12 @@ class Scorer:
 
     @property
     def prefilter_s(self) -> float:
-        """Return what the prefilter of the last answers has taken; judges were at work
+        """Return what the prefilter of the last answers has taken; verifiers were at work
         meanwhile."""
         return 0.0 if self.prefilter is None else self.prefilter.took_s
 
     def environment(self, number: int = 0) -> Environment:
-        """Return a judge's environment, with the next one on another device to measure jumps."""
+        """Return a verifier's environment, with the next one on another device to measure jumps."""
         judge, numbers = self.judges[number], range(number + 1, number + len(self.judges))
         others = [one % len(self.judges) for one in numbers]
         key = judge.device().key
@@ -202,14 +203,14 @@ class Scorer:
         return Environment(judge, self.archive, self.policy, self.config, second)
 
     def environment_of(self, judge: Shared, proposer: str) -> Environment:
-        """Return the environment of a judge for the answers of another model."""
+        """Return the environment of a verifier for the answers of another model."""
         config = msgspec.structs.replace(self.config, proposer=proposer)
         return Environment(judge, self.archive, self.policy, config)
 
     def each(
         self, pieces: Iterable[T], work: Callable[[Shared, T], object], key: Callable[[T], str]
     ) -> None:
-        """Work on each piece with the judge that those of its key are for, or with one that has
+        """Work on each piece with the verifier that those of its key are for, or with one that has
         nothing left; the first error ends it all."""
         left = WorkQueue(len(self.judges), key, self.homes)
         for piece in pieces:
@@ -228,16 +229,16 @@ def by_task(answered: Sequence[Answered]) -> list[list[int]]:
 
 @dataclass
 class TaskScorer:
-    """Judge answers to one task after another, with one environment. Of programs that several
-    answers have one is judged. A candidate that kills the judge is worth nothing; a judge that dies
-    of candidate after candidate is an error."""
+    """Verify answers to one task after another, with one environment. Of programs that several
+    answers have one is verified. A candidate that kills the verifier is worth nothing; a verifier
+    that dies of candidate after candidate is an error."""
 
     environment: Environment
     go_on: Callable[[], None]
     num_deaths: int = 0
 
     def judge(self, answered: Sequence[Answered], settled: Found) -> list[Outcome]:
-        """Judge answers to one task; what is `settled` no judge need see."""
+        """Verify answers to one task; what is `settled` no verifier need see."""
         found, known = [], dict[str, Outcome]()
         candidates = [self.candidate(one) for one in answered]
         self.build_ahead(answered[0][0].task.problem, candidates)
@@ -269,7 +270,7 @@ class TaskScorer:
             environment.judge.build_ahead(problem, new)
 
     def outcome(self, one: Answered) -> Outcome:
-        """Try again where the judge dies with an answer; then it is worth nothing."""
+        """Try again where the verifier dies with an answer; then it is worth nothing."""
         prompt, text, is_cut = one
         for number in range(NUM_TRIES):
             try:

@@ -88,7 +88,7 @@ class Progress(Record, frozen=True, kw_only=True):
 
 
 class Round(Record, frozen=True, kw_only=True):
-    """Hold what came of sampling and judging; a file."""
+    """Hold what came of sampling and verification; a file."""
 
     rate: float
     examples: tuple[Example, ...]
@@ -170,7 +170,7 @@ def sampled(
     seed: int,
     before: Progress,
 ) -> Progress:
-    """Sample and judge the next round; a step of its own, with a checkpoint."""
+    """Sample and verify the next round; a step of its own, with a checkpoint."""
     number = before.round + 1
     last = run.newest(STAGE)
     step = (last.step if last else 0) + 1

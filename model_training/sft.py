@@ -208,8 +208,8 @@ def arguments(config: SupervisedConfig, folder: Path, policy: Policy, seed: int)
         bf16=policy.device.type == "cuda",
         dataloader_pin_memory=policy.device.type == "cuda",
     )
-    # Other GPUs of the machine are the judges': without this the trainer would refuse to run, as it
-    # thinks that it has them all.
+    # Other GPUs of the machine are the verifiers': without this the trainer would refuse to run,
+    # as it thinks that it has them all.
     found._n_gpu = min(found.n_gpu, 1)
     return found
 

@@ -1,9 +1,10 @@
-"""Compute what a policy can do from judged samples: the rows of the paper's table, with intervals.
+"""Compute what a policy can do from verified samples: the rows of the paper's table, with
+intervals.
 
     table(samples, k=8)
 
-Of each task n samples were drawn and judged. A share over samples is pass@1; best-of-k is what the
-best of k of them is worth, in expectation over which k: exact, and not that of one draw. A task
+Of each task n samples were drawn and verified. A share over samples is pass@1; best-of-k is what
+the best of k of them is worth, in expectation over which k: exact, and not that of one draw. A task
 without a success counts as speedup 1, as in the paper, since the reference is still there; how many
 are so is a number of its own (`success`). Intervals are over tasks, since samples of one task say
 little of another: percentiles of a bootstrap with a fixed seed.
@@ -36,7 +37,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """Hold one judged answer of a policy."""
+    """Hold one verified answer of a policy."""
 
     task: str
     status: str
@@ -81,7 +82,7 @@ class Table(Record, frozen=True, kw_only=True):
     above: int
     """Tasks with a sample above 1.01."""
     hacks: int
-    """Samples that the judge has convicted."""
+    """Samples that the verifier has convicted."""
     statuses: dict[str, int]
 
 

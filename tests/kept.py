@@ -66,7 +66,7 @@ class Verifiers:
 
     def start(self, local: Local, role: str, *, num_threads: int, device: str) -> Worker | Kept:
         """Return a worker as `Local.start` does: one that was started alike, where one waits."""
-        if role != "judge":
+        if role != "verifier":
             return Worker(role, python=local.python, num_threads=num_threads, device=device)
         environment = scrubbed_environment(os.environ, Path(), num_threads)
         key = (local.python, num_threads, device, environment)

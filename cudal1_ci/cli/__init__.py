@@ -35,7 +35,7 @@ VERBS = (
     Verb(
         name="compare",
         place="cudal1_ci.cli.compare:compare_verb",
-        short_help="Did HEAD get slower since it left BASE? Times both trees.",
+        short_help="Time BASE and HEAD: did anything get slower?",
     ),
     Verb(
         name="doctor",

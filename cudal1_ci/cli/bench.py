@@ -96,12 +96,15 @@ def solver_names(
     shell_complete=solver_names,
     default=",".join(DEFAULT),
     show_default=True,
-    help=f"Columns, of {', '.join(COLUMNS)}.",
+    help=f"Columns: any of {', '.join(COLUMNS)}.",
 )
 @click.option("--merge", "merges", is_flag=True, help="Merge several run files into one report.")
 @click.option("--level", type=int, multiple=True, help="Only this level (repeatable).")
 @click.option(
-    "--task", multiple=True, metavar="GLOB", help="Only these, as level1/1* (repeatable)."
+    "--task",
+    multiple=True,
+    metavar="GLOB",
+    help="Only these tasks, such as level1/1* (repeatable).",
 )
 @click.option(
     "--shard",
@@ -115,7 +118,7 @@ def solver_names(
     type=click.Choice(["strict", "cuda-l1"]),
     default="strict",
     show_default=True,
-    help="cuda-l1: also show the numbers by the rules of CUDA-L1's paper.",
+    help="cuda-l1: also show the figures under the rules of CUDA-L1's paper.",
 )
 @click.option(
     "--output",
@@ -127,7 +130,7 @@ def solver_names(
     "--html",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Write the card.",
+    help="Write the report card as one HTML file.",
 )
 @click.option("--budget", callback=seconds_of, help="Stop after 90s, 10m, 8h; --resume continues.")
 @click.option("--resume", is_flag=True, help="Resume the last unfinished run of these tasks.")
@@ -155,8 +158,8 @@ def solver_names(
 def bench_verb(paths: tuple[Path, ...], **flags: Any) -> None:
     """Run solvers on folders of tasks and create a report card.
 
-    Exit code 0 when every column had its turn on every task, 6 when the budget was spent before,
-    130 when interrupted: what was finished is kept, and --resume asks nothing twice.
+    Exit code 0 when every column was tried on every task, 6 when the budget was spent first, 130
+    when interrupted. Finished work is kept; --resume continues from it.
     """
     refuse_unwritable(flags["output"], flags["html"])
     if flags["merges"]:
@@ -195,7 +198,7 @@ def write(path: Path, text: str) -> None:
             partial.unlink()
         raise UnsupportedError(
             f"{path}: cannot be written: {error.strerror or error}; fix that and run again "
-            "without --resume: what was judged is kept"
+            "without --resume: finished trials are kept"
         ) from error
 
 

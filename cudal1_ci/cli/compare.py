@@ -47,16 +47,16 @@ from cudal1_ci.records import Acknowledgement, Change, Entry, Notice, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.render.published import published
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 EPILOG = """\b
 Examples:
-  cudal1-ci compare origin/main                  HEAD with where it left the branch
+  cudal1-ci compare origin/main                  HEAD with its merge base
   cudal1-ci compare v1.2 v1.3 --json out.json    two releases
   cudal1-ci compare origin/main --fail-on regression
 
-The configuration is that of the base (--config-from head for the checkout's own): what is measured,
-the thresholds and the agreements of a change are not for the change to say.
+The base's configuration counts, so that a change cannot loosen its own thresholds. `--config-from
+head` takes the checkout's.
 """
 
 KEYS = {
@@ -72,7 +72,7 @@ KEYS = {
     "compare",
     cls=GroupedCommand,
     epilog=EPILOG,
-    short_help="Did HEAD get slower since it left BASE? Times both trees.",
+    short_help="Time BASE and HEAD: did anything get slower?",
 )
 @click.argument("base")
 @click.argument("head", default="HEAD")
@@ -80,24 +80,28 @@ KEYS = {
     "--path",
     default=".",
     type=click.Path(path_type=Path),
-    help="Folder of the checkout that is looked at [default: this one].",
+    help="Folder of the checkout [default: the working directory].",
 )
 @click.option(
     "--config-from",
     type=click.Choice(["base", "head"]),
     default="base",
     show_default=True,
-    help="Which commit's configuration counts.",
+    help="Commit whose configuration is used.",
 )
 @two_tree_options
-@click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is named as not measured.")
-@click.option("--threshold", type=float, help="Relative [default: 0.05 on a CPU, 0.02 on a GPU].")
+@click.option("--budget", help="Stop after 90s, 10m, 1h30m; the rest is listed as not measured.")
+@click.option(
+    "--threshold",
+    type=float,
+    help="Relative slowdown that counts [default: 0.05 on a CPU, 0.02 on a GPU].",
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "regression", "contract", "inconclusive"]),
-    help="Exit 1 for a regression that was not acknowledged; `contract`: also for another use that "
-    "worked in the base and does not in the head; `inconclusive`: or 3 when a verdict is [default: "
-    "never].",
+    help="`regression`: exit 1 for a regression that was not acknowledged; `contract`: also when "
+    "another use of a target worked in the base and fails in the head; `inconclusive`: also exit 3 "
+    "when a verdict is inconclusive [default: never].",
 )
 @click.option(
     "--traces",
@@ -107,9 +111,9 @@ KEYS = {
 )
 @output_options
 def compare_verb(base: str, head: str, path: Path, **flags: Any) -> None:
-    """Measure what HEAD changed since it left BASE, on both trees: did it get slower?
+    """Measure what HEAD changed since its merge base with BASE, on both trees.
 
-    Exit code 0 when done, 1 or 3 as --fail-on says, 6 when the budget was spent.
+    Exit code 0 when done, 1 or 3 by --fail-on, 6 when the budget was spent.
     """
     started_s = time.monotonic()
     if not path.is_dir():
@@ -211,7 +215,7 @@ def measured(
         if backend is not None and pairs.pairs:
             pool = Pool(backend, notice=progress.notice, is_of_one_kind=True)
             stack.enter_context(pool)
-        session: Judge = (
+        session: Verifier = (
             pool.first
             if pool
             else stack.enter_context(session_of(unplaced(settings), path.resolve()))

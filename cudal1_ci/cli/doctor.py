@@ -70,7 +70,7 @@ OLDEST_TORCH = (2, 6)
 def doctor(
     path: Path, python: str | None, model: str | None, show_config: bool, as_json: bool
 ) -> None:
-    """Say what this machine can do for the repository at PATH, and how to get what is missing.
+    """Show what this machine can do for the repository at PATH, and how to get what is missing.
 
     Exit code 0 when a scan can run here, 4 when it cannot.
     """
@@ -235,7 +235,7 @@ def gpu() -> Diagnosis:
             name="GPU",
             grade="limited",
             found="no NVIDIA driver (nvidia-smi not found)",
-            fix="measurements are CPU timings and say so; kernels are listed, not measured",
+            fix="times are CPU times, and labeled so; kernels are listed, not measured",
         )
     done = subprocess.run(
         [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"],
@@ -264,7 +264,7 @@ def sandbox(settings: Settings, path: Path) -> Diagnosis:
         name="sandbox",
         grade="limited",
         found=f"without {', '.join(absent)}{', in a container' if is_contained else ''}",
-        fix="docs/security.md says what each layer bounds; "
+        fix="docs/security.md describes each layer; "
         + (
             "as an ordinary user a container has more of them"
             if is_contained

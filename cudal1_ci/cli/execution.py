@@ -129,7 +129,7 @@ TWO_TREE_DEVICES_OPTION = click.option(
     help="cpu, cuda, cuda:N, auto (a GPU where there is one); several as cuda:0,cuda:1 or "
     "cuda:all, each timing both trees [default: auto].",
 )
-PYTHON_HELP = "Interpreter of the project [default: found as `doctor` says]."
+PYTHON_HELP = "Interpreter of the project [default: `doctor` shows it]."
 SANDBOX_OPTION = click.option(
     "--require-sandbox",
     is_flag=True,
@@ -243,9 +243,8 @@ def refuse_several(settings: Settings) -> None:
     if is_several(settings.device):
         origins = {key: origin for key, _, origin in settings.origins()}
         raise ConfigError(
-            f'`device` = "{settings.device}" ({origins["device"]}): one judge does this, on one '
-            "device; bench, scan, sweep and compare use several (docs/cluster.md). Here: --device "
-            "cuda:0, or another one"
+            f'`device` = "{settings.device}" ({origins["device"]}): this verb uses one device; '
+            "bench, scan, sweep and compare use several (docs/cluster.md). Try --device cuda:0"
         )
 
 

@@ -41,8 +41,8 @@ from cudal1_ci.verification.verify import problem_of, text_of
 
 EPILOG = """\b
 Examples:
-  cudal1-ci explain src/model.py:Attention      a target as `scan` finds it, under a known workload
-  cudal1-ci explain task.py                     a file that defines Model and get_inputs()
+  cudal1-ci explain src/model.py:Attention      a target of `scan`, with one of its workloads
+  cudal1-ci explain task.py                     a KernelBench task: Model and get_inputs()
   cudal1-ci explain src/model.py --json -       all targets of a file, one object a line
 """
 MOST_PROPOSED = 100
@@ -56,20 +56,20 @@ TREE = (*KEYS.items(), ("seed", "trial.seed"))
     short_help="Show what a call of TARGET does and what it costs.",
 )
 @click.argument("target", metavar="TARGET")
-@click.option("--workload", "wanted", metavar="NAME", help="Which one [default: the first].")
+@click.option("--workload", "wanted", metavar="NAME", help="Workload to run [default: the first].")
 @click.option(
     "--json",
     "json_path",
     type=click.Path(dir_okay=False, writable=True, allow_dash=True),
     metavar="FILE|-",
-    help="Write what was found as JSON.",
+    help="Write the result as JSON.",
 )
 @click.option(
     "--mode",
     type=click.Choice(["infer", "train"]),
     default="infer",
     show_default=True,
-    help="Of a file that defines Model.",
+    help="Mode for a file that defines Model.",
 )
 @click.option("--seed", type=int, help="Seed of the inputs [default: 0].")
 @ONE_DEVICE_OPTION
@@ -81,10 +81,10 @@ TREE = (*KEYS.items(), ("seed", "trial.seed"))
 def explain(
     target: str, wanted: str | None, json_path: str | None, mode: str, quiet: bool, **flags: Any
 ) -> None:
-    """Run one call of TARGET beyond the wall, and say what each expression of it costs.
+    """Run one call of TARGET in a sandbox and show what each expression costs.
 
-    TARGET is `path.py:Qual.Name`, or a path. Exit code 0 when done, 2 where nothing is so named or
-    no call of it is known, 4 where a call could not be recorded.
+    TARGET is `path.py:Qual.Name`, or a path. Exit code 0 when done, 2 when TARGET or a call of it
+    is unknown, 4 when the call could not be recorded.
     """
     path, name = file_and_name(target)
     root = root_of([path])

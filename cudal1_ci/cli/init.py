@@ -37,7 +37,7 @@ budget = "30m"
 [discover]
 # exclude = ["experiments/**"]
 
-# Say how a module is called where no test does:
+# Declare how a module is called where no test calls it:
 # [[workload]]
 # target = "src/model.py:Attention"
 # init = ["dim=256", "num_heads=8"]
@@ -55,17 +55,27 @@ Examples:
 """
 
 FORKS = """\
-This repository is public? Then anyone can ask for a workflow run on your runner: read "Forks" in
+Is this repository public? Then anyone can request a workflow run on your runner. Read "Forks" in
 docs/github.md of cudal1-ci before you register one.
 """
 
 
 @click.command(epilog=EPILOG, short_help="Write a configuration, and workflows for GitHub.")
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--trace", "trace_command", default="pytest -q", show_default=True)
+@click.option(
+    "--trace",
+    "trace_command",
+    default="pytest -q",
+    show_default=True,
+    help="Command whose calls become workloads.",
+)
 @click.option("--workflows", is_flag=True, help="Also write .github/workflows/cudal1-ci.yml.")
 @click.option(
-    "--gpu", "gpus", multiple=True, metavar="LABEL", help="Label of a runner (repeatable) [gpu]."
+    "--gpu",
+    "gpus",
+    multiple=True,
+    metavar="LABEL",
+    help="Label of a runner (repeatable) [default: gpu].",
 )
 @click.option(
     "--also", multiple=True, type=click.Choice(tuple(ALSO)), help="More workflows (repeatable)."
@@ -74,10 +84,12 @@ docs/github.md of cudal1-ci before you register one.
     "--runs-on",
     multiple=True,
     metavar="LABEL[,LABEL...]",
-    help="What measures, as `runs-on` names it: a scale set, a larger runner, labels, group=NAME.",
+    help="Runner as in `runs-on`: a scale set, a larger runner, labels, group=NAME.",
 )
-@click.option("--action", metavar="OWNER/NAME@COMMIT", help="Where the Action is [this clone].")
-@click.option("--upgrade", is_flag=True, help="Renew the workflows that an older version wrote.")
+@click.option(
+    "--action", metavar="OWNER/NAME@COMMIT", help="Address of the Action [default: this clone's]."
+)
+@click.option("--upgrade", is_flag=True, help="Update workflows that an older version wrote.")
 @click.option(
     "--pull-request",
     is_flag=True,
@@ -89,9 +101,7 @@ def init(path: Path, trace_command: str, **flags: Any) -> None:
     about = ("gpus", "runs_on", "also", "action", "upgrade", "pull_request")
     workflows = flags["workflows"] or flags["upgrade"] or flags["pull_request"]
     if not workflows and any(flags[name] for name in about):
-        raise ConfigError(
-            "--gpu, --runs-on, --also and --action are about workflows: add --workflows"
-        )
+        raise ConfigError("--gpu, --runs-on, --also and --action need --workflows")
     found = configuration_of(path)
     if found is not None and not workflows:
         raise ConfigError(f"{found}: this repository is already configured; edit that file")

@@ -124,7 +124,6 @@ def refuse_a_model_that_disturbs(settings: Settings, config: ModelConfig) -> Non
     if config.model is None or config.is_url or has_own_device(settings):
         return
     raise ConfigError(
-        f"model.model: {config.model} would be served on a device where judges time something "
-        "meanwhile; give it a GPU of its own, which no judge has (`model.gpu`), or the URL of a "
-        "server"
+        f"model.model: {config.model} would be served on a device that a verifier times on; "
+        "give the model its own GPU (`model.gpu`), or the URL of a server"
     )

@@ -19,7 +19,7 @@ from cudal1_ci.cli.diagnosis import Diagnosis
 CPUS = Path("/sys/devices/system/cpu")
 MOST_LOAD = 0.25
 """Of the cores, in the last minute. A run that has just ended counts too."""
-NOT_SHOWN = "this system does not say (usual in virtual machines and containers)"
+NOT_SHOWN = "not reported here (usual in virtual machines and containers)"
 THROTTLED = {
     "SwPowerCap": "the power limit",
     "HwSlowdown": "the hardware",
@@ -118,7 +118,7 @@ def gpus(nvml: Any) -> Iterator[Diagnosis]:
                 yield check(nvml, handle, index)
             except nvml.NVMLError as error:
                 name = f"GPU {index} {check.__name__}"
-                yield Diagnosis(name=name, grade="unknown", found=f"the driver says: {error}")
+                yield Diagnosis(name=name, grade="unknown", found=f"driver error: {error}")
 
 
 def persistence(nvml: Any, handle: Any, index: int) -> Diagnosis:

@@ -87,7 +87,7 @@ def refuse_unwritable_outputs(flags: dict[str, Any]) -> None:
 
 
 def write_report(shown: Report, flags: dict[str, Any]) -> None:
-    """Write a report wherever the flags say; beside its file the patch of all proposals, and the
+    """Write a report wherever the flags say; next to its file the patch of all proposals, and the
     traces of calls before and after."""
     write_document(shown, flags)
     write_beside(shown, flags)
@@ -99,7 +99,7 @@ def write_report(shown: Report, flags: dict[str, Any]) -> None:
 
 
 def write_beside(shown: Report, flags: dict[str, Any]) -> None:
-    """Write what belongs to a report, beside its JSON or HTML file."""
+    """Write what belongs to a report, next to its JSON or HTML file."""
     paths = (flags["json_path"], flags["html_path"])
     beside = next((Path(one) for one in paths if one not in (None, "-")), None)
     if beside is None or shown.together is None:

@@ -42,15 +42,17 @@ Examples:
   cudal1-ci publish report.json --dry-run        print what would be posted
   cudal1-ci publish --sweep report.json          the rolling issue of a sweep
 
-What is posted where is decided by the event that started the workflow, never by a report. The
-token is read from GITHUB_TOKEN.
+The event that started the workflow decides what is posted where; a report never does. The token is
+read from GITHUB_TOKEN.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("reports", nargs=-1, metavar="[REPORT]...", type=click.Path(path_type=Path))
-@click.option("--start", is_flag=True, help="Only say that measuring has begun; no REPORT.")
-@click.option("--abandon", is_flag=True, help="Only end the check run, which says why; no REPORT.")
+@click.option("--start", is_flag=True, help="Only start the check run; takes no REPORT.")
+@click.option(
+    "--abandon", is_flag=True, help="Only end the check run, with the reason; takes no REPORT."
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["never", "regression", "contract", "inconclusive"]),
@@ -63,7 +65,7 @@ token is read from GITHUB_TOKEN.
     type=click.Choice(["auto", "neutral", "failure"]),
     default="auto",
     show_default=True,
-    help="What the check run concludes where something was not measured; `auto` fails unless "
+    help="Conclusion of the check run when something was not measured; `auto` fails unless "
     "--fail-on is `never`.",
 )
 @click.option(
@@ -71,28 +73,28 @@ token is read from GITHUB_TOKEN.
     type=click.Choice(["auto", "neutral", "failure"]),
     default="auto",
     show_default=True,
-    help="What it concludes where the result is unclear; `auto` is neutral.",
+    help="Conclusion when a result is inconclusive; `auto` is neutral.",
 )
 @click.option(
     "--machine",
     "machines",
     metavar="NAME",
     multiple=True,
-    help="A machine that has to leave a report, as its artifact's name ends; repeatable.",
+    help="Machine that must deliver a report: the end of its artifact's name (repeatable).",
 )
 @click.option(
     "--project",
     "projects",
     metavar="FOLDER",
     multiple=True,
-    help="A project that has a check of its own; repeatable.",
+    help="Project with its own check (repeatable).",
 )
 @click.option(
     "--measured",
     type=click.Choice(["success", "failure", "cancelled", "skipped"]),
     default="success",
     show_default=True,
-    help="How the measuring job ended, to say why a report is missing.",
+    help="How the measuring job ended; explains a missing report.",
 )
 @click.option(
     "--comment",
@@ -100,50 +102,54 @@ token is read from GITHUB_TOKEN.
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="When there is none yet: only with news, in any case, or not at all.",
+    help="Create a comment: only with news, always, or never.",
 )
 @click.option(
     "--suggestions/--no-suggestions",
     default=True,
     show_default=True,
-    help="Suggest the best proposals in the diff, or tell of them on its files.",
+    help="Suggest the best proposals in the diff, or comment on its files instead.",
 )
 @click.option(
     "--check/--no-check",
     default=True,
     show_default=True,
-    help="Whether there is a check run; none for a report that is beside the usual one.",
+    help="Write a check run, or none for an additional report.",
 )
 @click.option(
-    "--workflow", metavar="NAME", help="Whose comment is edited [the workflow that runs]."
+    "--workflow",
+    metavar="NAME",
+    help="Workflow whose comment is edited [default: the running one].",
 )
-@click.option("--commands", is_flag=True, help="Name the commands at the end of the comment.")
-@click.option("--artifact-url", metavar="URL", help="Where the whole report can be downloaded.")
-@click.option("--sweep", is_flag=True, help="Reports of a sweep: the rolling issue instead.")
+@click.option("--commands", is_flag=True, help="List the bot's commands at the end of the comment.")
+@click.option("--artifact-url", metavar="URL", help="Address of the full report.")
+@click.option(
+    "--sweep", is_flag=True, help="The reports are a sweep's: update the rolling issue instead."
+)
 @click.option(
     "--max-items",
     type=click.IntRange(1, 100),
     default=20,
     show_default=True,
-    help="With --sweep: proposals in the issue.",
+    help="With --sweep: maximum number of proposals in the issue.",
 )
 @click.option(
     "--max-open-prs",
     type=click.IntRange(0, 100),
     default=0,
     show_default=True,
-    help="With --sweep: draft pull requests that are open at a time.",
+    help="With --sweep: maximum number of open draft pull requests.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be posted, post nothing.")
 def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     """Post REPORTs (report.json of one commit) to GitHub.
 
-    Exit code 0 when posted, also where the token may only read; 5 when something could not be, or
-    when the reports are of another commit than the event's.
+    Exit code 0 when posted, or when the token may only read; 5 when posting failed, or when the
+    reports are not for the event's commit.
     """
     alone = [flag for flag in ("start", "abandon") if flags[flag]]
     if bool(reports) == bool(alone) or len(alone) > 1 or (flags["sweep"] and alone):
-        raise ConfigError("expected REPORTs, or one of --start and --abandon and none")
+        raise ConfigError("expected REPORTs, or --start or --abandon without REPORT")
     if (url := flags["artifact_url"]) and not url.startswith("https://"):
         raise ConfigError(f"--artifact-url: expected https://..., got {url!r}")
     if flags["sweep"]:

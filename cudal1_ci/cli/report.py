@@ -34,34 +34,34 @@ Examples:
     "template_path",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Template of your own for --format comment, which may replace blocks of ours.",
+    help="Your template for --format comment; it can replace blocks of the built-in one.",
 )
 @click.option(
     "--history",
     "history",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Render the speed over commits instead, of a history (JSONL); --json FILE writes its last "
-    "commit for github-action-benchmark.",
+    help="Render a history (JSONL) of speed over commits; --json FILE then writes the last commit "
+    "for github-action-benchmark.",
 )
 @click.option(
     "--history-append",
     "append_path",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write what FILES say at the end of a history, and render nothing.",
+    help="Append FILES to a history; render nothing.",
 )
 @click.option(
     "--checkout",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Of a history: a clone that knows order and dates of its commits.",
+    help="With a history: a clone with its commits, for their order and dates.",
 )
 @click.option(
     "--select",
     "selected",
     metavar="NUMBERS",
-    help="With --patch: only these proposals, by their numbers in the report: 1,3.",
+    help="With --patch: only these proposals, by number: 1,3.",
 )
 @click.option(
     "--patch",

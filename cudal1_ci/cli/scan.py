@@ -48,11 +48,11 @@ from cudal1_ci.render.published import published
 
 EPILOG = """\b
 Examples:
-  cudal1-ci scan .                              everything, text to the terminal
+  cudal1-ci scan .                              the whole folder; prints text
   cudal1-ci scan src/model.py:Attention         one target
   cudal1-ci scan --changed origin/main          what changed since the merge base
-  cudal1-ci scan --list --json -                what there is, as JSON; runs nothing
-  cudal1-ci scan . --html report.html --apply   and change the working tree
+  cudal1-ci scan --list --json -                targets and workloads as JSON; runs nothing
+  cudal1-ci scan . --html report.html --apply   write a page, and patch the working tree
   cudal1-ci scan . --budget 10m                 exit 6 when spent; run again to continue
 """
 
@@ -65,7 +65,7 @@ KEYS = {**SEARCH_KEYS, "budget": "budget"}
 @click.option("--changed", metavar="BASE", help="Only what changed since the merge base with BASE.")
 @click.option("--list", "list_only", is_flag=True, help="List targets and workloads; run nothing.")
 @click.option("--dry-run", is_flag=True, help="List what would be tried; measure nothing.")
-@click.option("--why", is_flag=True, help="Also list what was nearly proposed, and why it was not.")
+@click.option("--why", is_flag=True, help="Also list near misses, and why nothing was proposed.")
 @click.option("--budget", help="Stop after 90s, 10m, 1h30m; a later run continues.")
 @click.option("--resume", is_flag=True, help="Resume the last unfinished scan of PATH.")
 @click.option("--apply", "apply_them", is_flag=True, help="Apply the best proposals to the tree.")
@@ -76,8 +76,8 @@ def scan(paths: tuple[Path, ...], **flags: Any) -> None:
 
     PATH is a folder, a file or `file.py:Name` [default: the working directory].
 
-    Exit code 0 when done, 6 when the budget was spent, 130 when interrupted: finished evaluations
-    are kept and re-used by the next run.
+    Exit code 0 when done, 6 when the budget was spent, 130 when interrupted. Finished evaluations
+    are kept; the next run reuses them.
     """
     scope = scope_of(paths or (Path(),))
     if flags["list_only"] and flags["retrace"]:

@@ -55,7 +55,7 @@ from cudal1_ci.records import Change, Entry, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.verification import Session
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 INVALID = "invalid_reference: calling the reference failed"
 """How the reason begins where a call of the reference raised."""
@@ -189,7 +189,7 @@ def context_of(
         pool = None
         if backend is not None and any(planned.problem is not None for planned in plan.targets):
             pool = stack.enter_context(Pool(backend, notice=progress.notice, is_of_one_kind=True))
-        session: Judge = pool.first if pool else stack.enter_context(alone(plan, settings))
+        session: Verifier = pool.first if pool else stack.enter_context(alone(plan, settings))
         acceptor = stack.enter_context(contextlib.closing(acceptor_of(plan, settings, archive)))
         yield searching(
             *(archive, session, settings, progress),
@@ -238,7 +238,7 @@ def context_without_memory(
 
 
 def searching(
-    archive: Archive, session: Judge, settings: Settings, progress: Progress, **more: Any
+    archive: Archive, session: Verifier, settings: Settings, progress: Progress, **more: Any
 ) -> RunContext:
     """Return the context of a search, with the strategies that suit the device."""
     kind = "cuda" if measures_on_gpu(settings.device) else "cpu"

@@ -62,8 +62,8 @@ KEYS = {**SEARCH_KEYS, "budget": "sweep.budget"}
 def sweep_verb(path: Path, **flags: Any) -> None:
     """Scan PATH for as long as the budget lasts, and continue where the last sweep ended.
 
-    Exit code 0 when every target is known, 6 when the budget was spent before, 130 when
-    interrupted: what was finished is kept.
+    Exit code 0 when every target has a result, 6 when the budget was spent first, 130 when
+    interrupted. Finished work is kept.
     """
     scope = scope_of([path])
     settings = settings_of(scope.root, flags, KEYS)

@@ -30,7 +30,7 @@ from cudal1_ci.processes.tracing import run_trace
 from cudal1_ci.records import Change, Notice
 from cudal1_ci.records.archive import make_folder
 from cudal1_ci.render.progress import Progress, progress_on
-from cudal1_ci.render.wording import count_text
+from cudal1_ci.render.wording import count_text, recorded_text
 from cudal1_ci.sandboxed.wire.harvest import ABSENT
 
 EPILOG = """\b
@@ -38,7 +38,7 @@ Examples:
   cudal1-ci trace -- pytest -q
   cudal1-ci trace ../model -- python train.py --steps 3
   cudal1-ci trace                  runs the README, docs, examples and tests of the repository
-Only shapes, dtypes, value ranges and plain constructor arguments are recorded, no contents.
+Shapes, dtypes, value ranges and plain constructor arguments are recorded; contents are not.
 """
 
 TIMEOUT_S = 1800.0
@@ -48,20 +48,19 @@ HARVEST_S = 600.0
 MOST_REASONS = 8
 CUT = 124
 CUT_SHORT = (
-    "`{command}` was ended after {limit:.0f} s, its part of the budget: calls that it had not made "
-    "by then are missing (a shorter `trace` command, or a longer budget, records them)"
+    "`{command}` was stopped after {limit:.0f} s, its part of the budget: later calls are missing "
+    "(use a shorter `trace` command or a longer budget)"
 )
 NEW = "traces-new"
 """Next to the folder of traces, until the command has ended."""
 NOTHING_CALLED = (
-    "nothing was recorded: the command has to run Python with the PYTHONPATH that it is given (to "
-    "set another one inside of it loses the tracer: put it before `cudal1-ci trace`), and to call "
-    "modules or functions of this folder"
+    "nothing was recorded: the command must call modules or functions of this folder, and must "
+    "keep the PYTHONPATH that it is given (set your own before `cudal1-ci trace`)"
 )
 FAILED_BEFORE = (
-    "nothing was recorded, and the command ended with exit code {code}: what it says above comes "
-    "first (where it does not find this folder's modules, `python -m pytest` may, instead of "
-    "`pytest`); if it did call them, it has lost the PYTHONPATH that it is given"
+    "nothing was recorded, and the command ended with exit code {code}: see its output above (if "
+    "it does not find this folder's modules, try `python -m pytest` instead of `pytest`; if it "
+    "called them, it lost the PYTHONPATH that it was given)"
 )
 
 
@@ -76,14 +75,14 @@ FAILED_BEFORE = (
     type=click.FloatRange(min=0, min_open=True),
     default=TIMEOUT_S,
     show_default=True,
-    help="Seconds after which the command, or the scripts, are ended; what they recorded is kept.",
+    help="Time limit in seconds for the command or the scripts; calls recorded by then are kept.",
 )
-@click.option("--python", help="Interpreter whose folder comes first on the command's PATH.")
+@click.option("--python", help="Interpreter whose folder is put first on the command's PATH.")
 @click.option(
     "--harvest/--no-harvest",
     "is_harvest",
     default=None,
-    help="Run the repository's own scripts [default: where there is no command].",
+    help="Run the repository's own scripts [default: without a command].",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PATH] [-- COMMAND...]")
 def trace(
@@ -92,10 +91,10 @@ def trace(
     """Run COMMAND in PATH and record the workloads of the modules and functions that it calls.
 
     Without COMMAND, and without a `trace` command in the configuration, the repository's own
-    scripts run: code blocks of its README and docs, examples, notebooks, docstrings and tests, each
-    without network, in limited time and memory, with the checkout read-only.
+    scripts run: code blocks of its README and docs, examples, notebooks, docstrings and tests. Each
+    runs without network, with limited time and memory, and with the checkout read-only.
 
-    Exit code 0 when something was recorded, whatever the command itself returned, else 1.
+    Exit code 0 when something was recorded, whatever COMMAND returned, else 1.
     """
     path, command = split(words)
     if not path.is_dir():
@@ -117,10 +116,7 @@ def trace(
     num_calls = sum(map(len, found.calls.values()))
     share = found.train_share
     in_training = f", {share:.0%} of them in training" if share else ""
-    click.echo(
-        f"recorded {num_calls} distinct calls of {len(found.calls)} modules and functions"
-        f"{in_training}"
-    )
+    click.echo(f"{recorded_text(num_calls, len(found.calls))}{in_training}")
     sys.exit(0 if found.calls else 1)
 
 

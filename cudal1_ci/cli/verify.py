@@ -52,7 +52,7 @@ Examples:
 
 Without names REFERENCE defines `Model`, `get_inputs()` and, if Model takes arguments,
 `get_init_inputs()`; each CANDIDATE defines `ModelNew` (or `Model`) with the same constructor and
-state_dict keys. With names the workloads are declared or traced ones of REFERENCE.
+state_dict keys. With names, the declared or traced workloads of REFERENCE are used.
 """
 
 
@@ -87,7 +87,7 @@ state_dict keys. With names the workloads are declared or traced ones of REFEREN
     type=click.Choice(["strict", "cuda-l1"]),
     default="strict",
     show_default=True,
-    help="cuda-l1: inconclusive where the paper's rules throw the times away.",
+    help="cuda-l1: inconclusive where the paper's rules discard the times.",
 )
 @click.option(
     "--weights",
@@ -96,9 +96,7 @@ state_dict keys. With names the workloads are declared or traced ones of REFEREN
     "under one seed, as KernelBench does [default: checkpoint].",
 )
 @precision_option
-@click.option(
-    "--timeout", help="How long the calls of one request may take: 90s, 2m [default: 60s]."
-)
+@click.option("--timeout", help="Time limit of one request's calls: 90s, 2m [default: 60s].")
 def verify(
     reference: str, candidates: tuple[str, ...], json_path: str | None, mode: str, **flags: Any
 ) -> None:

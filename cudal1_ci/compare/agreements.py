@@ -49,7 +49,7 @@ def _agreement(table: Mapping[str, Any], place: str) -> Acknowledgement:
         raise ConfigError(f"{place}: `max-slowdown` must be above 1, got {found.max_slowdown:g}")
     for name in ("reason", "owner"):
         if not getattr(found, name).strip():
-            raise ConfigError(f"{place}: `{name}` must say something")
+            raise ConfigError(f"{place}: `{name}` must not be empty")
     return found
 
 

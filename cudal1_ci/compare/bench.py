@@ -12,14 +12,14 @@ from cudal1_ci.pool import Pool
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.progress import Progress
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 
 @dataclass
 class Bench:
     """Hold what a comparison works with."""
 
-    session: Judge
+    session: Verifier
     archive: Archive
     progress: Progress
     config: CompareConfig
@@ -54,7 +54,7 @@ class Bench:
 
 def each(
     looks: Sequence[Looks],
-    work: Callable[[Looks, Judge], None],
+    work: Callable[[Looks, Verifier], None],
     lost: Callable[[Looks, str], None],
     bench: Bench,
     is_over: Callable[[], bool],
@@ -73,7 +73,7 @@ def each(
         return []
     run_status = Ending()
 
-    def done(one: Looks, verifier: Judge) -> bool:
+    def done(one: Looks, verifier: Verifier) -> bool:
         work(one, verifier)
         return True
 

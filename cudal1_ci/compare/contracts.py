@@ -13,7 +13,7 @@ from cudal1_ci.compare.looks import NO_BUDGET, Looks
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import ContractCheck
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 OTHER_OUTPUTS = "outputs changed at the workload: contract not examined"
 
@@ -29,14 +29,14 @@ def examine_contracts(looks: Sequence[Looks], bench: Bench) -> None:
             one.contract, one.contract_s = one.passed.contract, one.passed.contract_s
     waiting = [one for one in measured if one.contract is None]
 
-    def work(one: Looks, verifier: Judge) -> None:
+    def work(one: Looks, verifier: Verifier) -> None:
         examine_contract(one, bench, verifier)
 
     for one in each(waiting, work, not_examined, bench, bench.is_over):
         not_examined(one, NO_BUDGET)
 
 
-def examine_contract(one: Looks, bench: Bench, verifier: Judge) -> None:
+def examine_contract(one: Looks, bench: Bench, verifier: Verifier) -> None:
     """Try the other uses of a pair. What is found is kept with its first look."""
     assert one.passed is not None
     try:

@@ -31,7 +31,7 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import Candidate, Comparison, Entry, Evaluation, Problem
 from cudal1_ci.stats.regression import num_looks
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 DIFFERING = ("incorrect_values", "precision")
 """Verdicts on values, beyond which times can be compared."""
@@ -72,7 +72,7 @@ def look_at_each(
 ) -> list[Looks]:
     """Measure pairs once more; return those that were not reached. Raises KeyboardInterrupt."""
 
-    def work(one: Looks, verifier: Judge) -> None:
+    def work(one: Looks, verifier: Verifier) -> None:
         if number == 1:
             bench.progress.target_started(one.pair.target)
         else:
@@ -103,7 +103,7 @@ def reserved_s(looks: Sequence[Looks], wanted: int, bench: Bench, num_slots: int
     return needed_s if bench.budget_s is None else min(needed_s, bench.budget_s / 2)
 
 
-def look(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
+def look(one: Looks, number: int, bench: Bench, verifier: Verifier) -> None:
     """Measure a pair once more."""
     began_s = bench.clock()
     one.refused = None  # of a look whose slot was lost
@@ -112,7 +112,7 @@ def look(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
     one.took_s = bench.clock() - began_s
 
 
-def measure(one: Looks, number: int, bench: Bench, verifier: Judge) -> None:
+def measure(one: Looks, number: int, bench: Bench, verifier: Verifier) -> None:
     """Add one look's measurements to a pair, or its refusal."""
     try:
         found = evaluation(one.problem, one.pair.head, number, bench, verifier)
@@ -148,7 +148,7 @@ def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
 
 
 def evaluation(
-    problem: Problem, head: Candidate, number: int, bench: Bench, verifier: Judge
+    problem: Problem, head: Candidate, number: int, bench: Bench, verifier: Verifier
 ) -> Evaluation:
     """Return the archive's evaluation for this look, or run a new trial."""
     head = msgspec.structs.replace(head, problem_id=problem.id)

@@ -143,7 +143,7 @@ class Gate:
         return cls(root, IgnoreRules.of(root), Globs.of(config), config)
 
     def lets_in(self, path: str) -> bool:
-        """Return whether a source of that path would be read, judged by its name alone."""
+        """Return whether a source of that path would be read, verified by its name alone."""
         rules, below = self.rules, Path(path)
         for folder in [*below.parents][-2::-1]:
             name = folder.as_posix()

@@ -80,7 +80,7 @@ def without_workload(reach: Reach) -> NoWorkload:
     names = [f"`{one.path}:{one.qualname}`" for one in reach.launchers[:NUM_NAMED]]
     several = "one of those" if len(names) > 1 else "that"
     return NoWorkload(
-        f"no workload: nothing says how what launches it is called, {', '.join(names)}",
+        f"no workload: no known call of its launcher, {', '.join(names)}",
         f"declare a workload for {several} (docs/workloads.md), or run the code that uses it under "
         "`cudal1-ci trace -- COMMAND`",
     )

@@ -73,7 +73,7 @@ def workloads_of(
     made = synthetic_workload(target, source or "")
     if made is not None:
         return (made,)
-    return NoWorkload("no workload: nothing says how it is called", evidence.traces.hint or HINT)
+    return NoWorkload("no workload: no known call", evidence.traces.hint or HINT)
 
 
 def workloads_besides(

@@ -86,7 +86,7 @@ def with_agreement(known: Sequence[Agreed], new: Agreed) -> tuple[Agreed, ...]:
     if len(agreements_line(agreements)) > MAX_LINE:
         raise ForgeError(
             "there is no room for more acknowledgements in the comment; put some into the "
-            "configuration (`[[tool.cudal1-ci.ack]]`), or say less"
+            "configuration (`[[tool.cudal1-ci.ack]]`), or shorten the reason"
         )
     return agreements
 

@@ -74,7 +74,7 @@ def _follow(hunk: Hunk, path: str, lines: list[str], position: int, made: list[s
             made.append(line.text)
             continue
         if position >= len(lines) or lines[position] != line.text:
-            raise ForgeError(f"{path}: line {position + 1} is not what the patch says it is")
+            raise ForgeError(f"{path}: line {position + 1} differs from the patch")
         if line.mark == " ":
             made.append(line.text)
         position += 1

@@ -91,7 +91,7 @@ def plan(
     if comment is not None:
         errands.append(comment)
     elif options.comment == "auto":
-        remarks.append("no comment: there is nothing to say")
+        remarks.append("no comment: nothing to report")
     if options.suggestions and pull.is_open:
         reviews, unplaced = plan_review(document, occasion, pull, known.login)
         remarks += unplaced
@@ -113,7 +113,7 @@ def _silence(occasion: Occasion, pull: Pull | None, key: str, login: str | None)
         )
     newest = max((marker.order for _, marker in ours(pull.comments, key, login)), default=(0, 0))
     if newest > (occasion.run_id, occasion.attempt):
-        return f"no comment: that of the later run {newest[0]} is left as it is"
+        return f"no comment: the one of the later run {newest[0]} is kept"
     return None
 
 

@@ -19,10 +19,10 @@ from cudal1_ci.render.merge import merge
 from cudal1_ci.stats.gate import Finding, Policy, missing_machines
 
 WHY = {
-    "success": "the measuring job has left no report, and its summary says why",
+    "success": "the measuring job left no report; see its summary",
     "failure": "the measuring job failed",
     "cancelled": "the measuring job was cancelled, as a newer push does",
-    "unusable": "there is no report that can be used",
+    "unusable": "no usable report was found",
     "skipped": "the measuring job was skipped, by a label or a condition of the workflow",
 }
 """By the result of the measuring job, as GitHub gives it."""

@@ -45,7 +45,7 @@ FIXES = {
     "skip": "the label `cudal1:skip` has to be there already, or the job needs `issues: write`",
     "ack": "the job needs `checks: write` and `pull-requests: write`",
 }
-"""What may be missing when GitHub refuses a request (docs/github.md, Commands)."""
+"""What may be missing when GitHub refuses a request (docs/commands.md)."""
 
 
 def reacted(repository: str, asked: Asked, reaction: Reaction) -> Post:

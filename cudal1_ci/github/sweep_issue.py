@@ -176,7 +176,7 @@ def plan_issue(
     text = written.text(now)
     if found is None:
         if not items_in(text):
-            return None, "no issue: there is nothing to say"
+            return None, "no issue: nothing to report"
         payload = {"title": TITLE, "body": stamped(now, text), "labels": [LABEL]}
         return _errand(Post(method="POST", path=issues, payload=payload)), None
     why = _silence(found, written, now, text)
@@ -199,7 +199,7 @@ def _silence(found: Found, written: Written, now: Stamp, text: str) -> str | Non
         return None if is_news else f"{found.number} is closed, and there is nothing new"
     same = msgspec.structs.replace(found.stamp, dismissed=written.dismissed)
     is_same = found.body.strip() == stamped(same, written.text(same)).strip()
-    return f"{found.number} says it already" if is_same else None
+    return f"{found.number} is up to date" if is_same else None
 
 
 def _errand(post: Post) -> Errand:

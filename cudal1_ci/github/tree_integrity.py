@@ -6,7 +6,7 @@ a tree that they changed must not be measured. Two records are compared with the
     git's ids    the hash of each tracked file is the id that the commit has for it
     a manifest   every file, also what was built and added, as it was when the tree was made
 
-The manifest lies beside the tree, in the state folder, which no command of a project sees.
+The manifest lies next to the tree, in the state folder, which no command of a project sees.
 
     write_manifest(tree, file)
     altered(tree, file, top, sha)      names of what differs; empty for an intact tree

@@ -21,7 +21,7 @@ from cudal1_ci.records.run_status import Ending
 from cudal1_ci.records.validation import at_least
 from cudal1_ci.render.progress import Progress
 from cudal1_ci.stats import speedups
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 LEAST_EXAMINED_S = 20.0
 FASTEST, SLOWEST = 0.01, 10.0
@@ -94,7 +94,7 @@ class Pace:
 class RunContext:
     """Hold what a run works with; the same for `scan`, `sweep`, `bench` and training."""
 
-    session: Judge
+    session: Verifier
     strategies: Sequence[Strategy]
     archive: Archive
     progress: Progress
@@ -174,11 +174,11 @@ class RunContext:
             LEAST_EXAMINED_S, min(max(share_s, 1.5 * self.pace.scaled(foreseen_s)), left_s / 4)
         )
 
-    def with_judge(self, judge: Judge) -> RunContext:
+    def with_verifier(self, verifier: Verifier) -> RunContext:
         """Return the same for one of several verifiers, in a thread of its own."""
         return replace(
             self,
-            session=judge,
+            session=verifier,
             optimizer=self.optimizer and self.optimizer.apart(),
             reviewer=self.reviewer and self.reviewer.apart(),
         )

@@ -22,7 +22,7 @@ from cudal1_ci.optimize.target import FELL, INTERRUPTED, optimize_target, untrie
 from cudal1_ci.optimize.turns import Turns, share_of
 from cudal1_ci.records import Entry, Notice, Report
 from cudal1_ci.stats import speedups
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 Look = Callable[[Planned, RunContext], Entry]
 
@@ -120,8 +120,8 @@ def side_by_side(targets: Sequence[Planned], context: RunContext, look: Look) ->
     assert pool is not None
     entries: list[Entry | None] = [None] * len(targets)
 
-    def turn(planned: Planned, judge: Judge) -> Entry:
-        entry = look(planned, context.with_judge(judge))
+    def turn(planned: Planned, verifier: Verifier) -> Entry:
+        entry = look(planned, context.with_verifier(verifier))
         if not context.ending.is_early:
             context.progress.target_ended(planned.target)
         return entry

@@ -27,14 +27,14 @@ from cudal1_ci.optimize.target import (
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.records import Entry
 from cudal1_ci.stats import speedups
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 FIRST_RATE = 0.004
 """Of a target that was not looked at: an edit of the source that saves a tenth, in 25 s."""
 FIRST_S = 20.0
 """What it takes to look at one, and to try something."""
 CHANGE_S = 15.0
-"""What it takes to verify a reference again, of a target that another one had its turn after."""
+"""What it takes to verify a reference again, of a target that another one followed."""
 NOTHING_LEFT = Step(None, 0.0, 1.0)
 LAST = -9
 """How urgent a target is for which there is no time."""
@@ -93,8 +93,8 @@ class Turns:
         pool, context = self.context.pool, self.context
         assert pool is not None
 
-        def turn(number: int, judge: Judge) -> None:
-            self.visit(number, context.with_judge(judge))
+        def turn(number: int, verifier: Verifier) -> None:
+            self.visit(number, context.with_verifier(verifier))
             if number not in self.worths and not context.ending.is_early:
                 context.progress.target_ended(self.targets[number].target)
 

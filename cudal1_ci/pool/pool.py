@@ -23,7 +23,7 @@ from cudal1_ci.pool.slots import Backend, DeviceSlot, LeasedVerifier, SlotLost
 from cudal1_ci.records import Device
 from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.wording import device_text
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -69,7 +69,7 @@ class Pool:
             self._first = slot
             self._devices[number] = slot.device
             self._verifiers[number] = LeasedVerifier(slot)
-            self.first: Judge = self._verifiers[number]
+            self.first: Verifier = self._verifiers[number]
             """For what has to be known before anything is mapped."""
             return self
         raise WorkerError(f"no slot could be opened: {message}")
@@ -87,7 +87,7 @@ class Pool:
     def map(
         self,
         items: Sequence[T],
-        work: Callable[[T, Judge], R],
+        work: Callable[[T, Verifier], R],
         *,
         is_over: Callable[[], bool],
         run_status: Ending,
@@ -162,7 +162,7 @@ class Pool:
             if not is_busy or time.monotonic() > deadline_s:
                 return
 
-    def _serve(self, number: int, queue: WorkQueue[T, R], work: Callable[[T, Judge], R]) -> None:
+    def _serve(self, number: int, queue: WorkQueue[T, R], work: Callable[[T, Verifier], R]) -> None:
         """Keep a slot open, as long as there is something to do and it can be had."""
         try:
             while queue.may_open(number) and self._use(number, queue, work):
@@ -173,7 +173,7 @@ class Pool:
         finally:
             queue.leave(number)
 
-    def _use(self, number: int, queue: WorkQueue[T, R], work: Callable[[T, Judge], R]) -> bool:
+    def _use(self, number: int, queue: WorkQueue[T, R], work: Callable[[T, Verifier], R]) -> bool:
         """Work on a slot until it is lost or all is done; return whether to open it again."""
         name, is_kept = f"slot {number}", False
         try:

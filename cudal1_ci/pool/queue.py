@@ -285,7 +285,7 @@ class WorkQueue(Generic[T, R]):
         if lease.held is not None:
             self._end(item, Outcome(result=lease.held))
             return
-        reason = f"judges died with it {num_losses} times: {message}"
+        reason = f"its verifier died {num_losses} times: {message}"
         num_given_up = self._num_given_up + 1
         self._end(item, Outcome(reason=reason))
         self._num_given_up = num_given_up

@@ -19,7 +19,7 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.records.recording import Recording
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class DeviceSlot(Protocol):
     @property
     def remark(self) -> str | None: ...
     @property
-    def verifier(self) -> Judge: ...
+    def verifier(self) -> Verifier: ...
 
     def close(self) -> None:
         """End the verifier and free its device, whatever state it is in."""
@@ -70,7 +70,7 @@ class Backend(Protocol):
 
 
 class LeasedVerifier:
-    """The verifier of a slot, as a `Judge`, until it is revoked. From then on each question raises
+    """The verifier of a slot until it is revoked. From then on each question raises
     KeyboardInterrupt, in whichever thread: what work does at Ctrl-C is right then too."""
 
     def __init__(self, slot: DeviceSlot):

@@ -1,6 +1,6 @@
 """Start, limit and end sandboxed processes, and hold device locks.
 
-    with Local(python).start("judge", num_threads=1, device="cpu") as worker:
+    with Local(python).start("verifier", num_threads=1, device="cpu") as worker:
         worker.ask(Describe(), timeout_s=60)
 
 local.py starts a worker as a child process, container.py in a container of Docker or Podman.

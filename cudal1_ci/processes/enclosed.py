@@ -58,7 +58,7 @@ CACHES = {
     "NLTK_DATA": "nltk_data",
 }
 """Data below the user's home that suites read, by the variable that names it. The token of the hub
-lies beside the first, and is not among them."""
+lies next to the first, and is not among them."""
 NEEDED = ("landlock", "private_root")
 """One of them must be granted: without both a command can read and write what the user can."""
 

@@ -124,7 +124,7 @@ def take_over(out: Path, folder: Path) -> None:
 
 
 def top_of(root: Path) -> Path:
-    """Return the top of the repository: tests of a folder may read what lies beside it."""
+    """Return the top of the repository: tests of a folder may read what lies next to it."""
     try:
         return repository_top(root).resolve()
     except DiscoveryError:

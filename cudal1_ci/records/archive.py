@@ -377,12 +377,12 @@ def mend(error: sqlite3.Error, path: Path) -> str:
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return (
             f"the file is damaged: move it away (`mv {path} {path}.damaged`) and what it held "
-            "will be judged again"
+            "will be measured again"
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return f"another process has held it for {BUSY_TIMEOUT_S:.0f} s: wait for it, or end it"
     if name.startswith("SQLITE_FULL"):
-        return "make room on the disk and run again: what was recorded before is kept"
+        return "make room on disk and run again: what was recorded before is kept"
     return (
         "check that the folder and the file can be written, or set `state-dir` "
         "(or CUDAL1_CI_STATE_DIR) to a folder that can"

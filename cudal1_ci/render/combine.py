@@ -168,7 +168,7 @@ def applied(combined: Combined, read: Callable[[str], str | None]) -> dict[str, 
     for file in combined.files:
         old = lines_of(read(file.path) or "")
         if any(number > len(old) or old[number - 1] != line for number, line in file.known.items()):
-            raise ReportError(f"{file.path}: was changed since it was judged; scan again")
+            raise ReportError(f"{file.path}: changed since the scan; scan again")
         new: list[str] = []
         position = 1
         for change in file.changes:

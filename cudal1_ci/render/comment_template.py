@@ -99,7 +99,7 @@ class About(Record, frozen=True, kw_only=True):
     has_check: bool = True
     """Whether there is a check to say something of; an extra report on request has none."""
     commands: bool = False
-    """Whether comments are answered in this repository (docs/github.md, Commands)."""
+    """Whether comments are answered in this repository (docs/commands.md)."""
 
 
 def told_of(document: Report, about: About) -> dict[str, Any]:

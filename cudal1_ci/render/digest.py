@@ -202,7 +202,7 @@ def summary(document: Report) -> str:
     totals = document.totals
     searched = [
         f"{count_text(totals.num_proposals, 'faster version')} proven",
-        f"{count_text(totals.num_targets, 'target')}, {totals.num_judged} judged, "
+        f"{count_text(totals.num_targets, 'target')}, {totals.num_judged} measured, "
         f"{totals.num_skipped} skipped",
         f"{count_text(totals.num_candidates, 'candidate')} tried"
         + (f" ({totals.num_reused} from the archive)" if totals.num_reused else ""),

@@ -9,8 +9,8 @@ from cudal1_ci.records import Entry, ModelUse, Report
 from cudal1_ci.render.outcomes import outcomes, outcomes_text
 from cudal1_ci.render.wording import count_text, duration_text
 
-MODEL_WORDS = "In the model's words, which nobody measured:"
-CONTRADICTED_WORDS = "What was measured says otherwise:"
+MODEL_WORDS = "The model's own claims, not measured:"
+CONTRADICTED_WORDS = "The measurements contradict this:"
 NOTHING_TRIED = "no rewrite matches"
 REFUSED_WORDS = {
     "no_code": "without code",
@@ -48,7 +48,7 @@ def model_text(document: Report) -> str | None:
     mended = f" ({num_repairs} to repair an earlier one)" if num_repairs else ""
     parts = [
         f"{count_text(num_answers, 'answer')}{mended}",
-        f"{count_text(num_answers - refused.total(), 'candidate')} judged",
+        f"{count_text(num_answers - refused.total(), 'candidate')} verified",
         *refused_words(refused),
         f"{sum(use.completion_tokens for use in uses):,} tokens written, "
         f"{sum(use.prompt_tokens for use in uses):,} read",

@@ -102,7 +102,7 @@ def _refuse_changed(file: OverlayFile, before: str) -> None:
             f"{file.path}: it exists, but the proposal was made without it; scan again"
         )
     if content_hash(before) != file.base_digest:
-        raise ReportError(f"{file.path}: was changed since it was judged; scan again")
+        raise ReportError(f"{file.path}: changed since the scan; scan again")
 
 
 def _file_diff(path: str, before: str | None, after: str) -> str:

@@ -344,7 +344,7 @@ def opening_text(num_targets: int, num_left_out: int) -> str:
     """Format `12 targets to look at; 3 others cannot be run: ...`."""
     said = f"{count_text(num_targets, 'target')} to look at"
     if num_left_out:
-        said += f"; {count_text(num_left_out, 'other')} cannot be run (`scan --list` says why)"
+        said += f"; {count_text(num_left_out, 'other')} cannot be run (see `scan --list`)"
     return said
 
 

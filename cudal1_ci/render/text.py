@@ -524,7 +524,7 @@ def _print_degenerate(entries: Sequence[Entry], console: Console) -> None:
 def _print_unimproved(entries: Sequence[Entry], several_devices: bool, console: Console) -> None:
     if not entries:
         return
-    print_heading(console, f"Judged, nothing faster ({len(entries)})")
+    print_heading(console, f"No faster version ({len(entries)})")
     names = [target_text(entry.target) for entry in entries]
     if is_narrow(console, names):
         for entry in entries:

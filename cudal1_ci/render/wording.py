@@ -56,7 +56,8 @@ CONTRACT_WORDS = {
 }
 
 ENDED_WORDS = {
-    "budget": "Incomplete: the budget was spent before all was measured. Run again to resume.",
+    "budget": "Incomplete: the budget was spent before every target was measured. "
+    "Run again to resume.",
     "interrupted": "Incomplete: the run was interrupted. Run again to resume.",
 }
 
@@ -124,7 +125,7 @@ def ratio_change_text(ratio: float) -> str:
 
 
 def _percent(ratio: float, rounded: Callable[[float], int]) -> str:
-    """Format with a sign, and one decimal below 1000 %. What is a last bit beside a decimal counts
+    """Format with a sign, and one decimal below 1000 %. What is a last bit next to a decimal counts
     as that decimal.
     """
     percent = 100 * (ratio - 1)
@@ -309,7 +310,7 @@ def error_text(error: float | None) -> str:
 
 
 class HasErrors(Protocol):
-    """An evaluation, as judged or as documented."""
+    """An evaluation, as verified or as documented."""
 
     @property
     def max_abs_error(self) -> float | None: ...
@@ -363,6 +364,14 @@ def count_text(number: int, noun: str) -> str:
     """Format `1 proposal`, `2 proposals`, `3 launches`."""
     plural = "es" if noun.endswith("ch") else "s"
     return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def recorded_text(num_calls: int, num_callables: int) -> str:
+    """Format `recorded 3 distinct calls of 2 modules and functions`."""
+    callables = (
+        "1 module or function" if num_callables == 1 else f"{num_callables} modules and functions"
+    )
+    return f"recorded {count_text(num_calls, 'distinct call')} of {callables}"
 
 
 def target_text(target: Target) -> str:

@@ -32,5 +32,5 @@ def crowded_because(columns: Iterable[str]) -> str:
     """Return why the task is in no table."""
     return (
         f"too little of the device's memory for {', '.join(columns)}: run it again with fewer "
-        "judges on a GPU, or with nothing else there"
+        "verifiers on the GPU, or with nothing else running there"
     )

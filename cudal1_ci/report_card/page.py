@@ -46,9 +46,9 @@ from cudal1_ci.report_card.worth import Worth, worth
 SHOWN_P = ("1", "2", "5")
 WAYS: tuple[Policy, ...] = ("strict", "cuda-l1")
 STANDINGS = {
-    "degenerate": "Left out: the reference says nothing",
-    "invalid": "Left out: the reference cannot be judged here",
-    "missing": "Left out: not every column had its turn",
+    "degenerate": "Excluded: wrong answers would pass",
+    "invalid": "Excluded: the reference cannot be verified here",
+    "missing": "Excluded: not tried in every column",
 }
 
 

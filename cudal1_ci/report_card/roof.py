@@ -17,12 +17,12 @@ from cudal1_ci.records.archive import Archive
 from cudal1_ci.report_card.columns import BEST
 from cudal1_ci.report_card.shape import TaskDocument
 from cudal1_ci.report_card.worth import Worth, worth
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 NOTE = "bench.demand"
 
 
-def demand_of(session: Judge, archive: Archive, problem: Problem) -> Demand | None:
+def demand_of(session: Verifier, archive: Archive, problem: Problem) -> Demand | None:
     """Return what a call of the problem's reference demands of its device; computed once. None on a
     device without a data sheet, or where it cannot be counted, at no cost to the task.
     """

@@ -21,7 +21,7 @@ from cudal1_ci.report_card.documents import machine_text, task_document
 from cudal1_ci.report_card.shape import RunDocument, TaskDocument
 from cudal1_ci.report_card.task_result import missing_because, target_of, task_result
 from cudal1_ci.report_card.tasks import Found, Task
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 GOLDEN = (5**0.5 - 1) / 2
 """Multiples of it leave no large gap between 0 and 1, however many there are (Steinhaus)."""
@@ -84,9 +84,11 @@ def side_by_side(
     """Evaluate with several verifiers, a task each, on one kind of device while it lasts."""
     assert context.pool is not None
 
-    def turn(task: Task, judge: Judge) -> TaskDocument:
+    def turn(task: Task, verifier: Verifier) -> TaskDocument:
         context.progress.target_started(target_of(task))
-        found = task_result(task, context.with_judge(judge), config, machine_text(judge.device()))
+        found = task_result(
+            task, context.with_verifier(verifier), config, machine_text(verifier.device())
+        )
         if not context.ending.is_early:
             context.progress.target_ended(target_of(task))
         return found

@@ -1,6 +1,6 @@
 """Describe the JSON of a run: what `cudal1-ci bench --output` writes and docs/bench.md describes.
 
-Structs only. A trial is published as in a report (judged.py), with the candidate's code, as a
+Structs only. A trial is published as in a report (verified.py), with the candidate's code, as a
 task has no checkout that a patch could be of. Unknown fields are ignored when read.
 """
 
@@ -29,7 +29,7 @@ SCHEMA_VERSION: Literal[1] = 1
 Policy = Literal["strict", "cuda-l1"]
 Standing = Literal["judged", "degenerate", "invalid", "missing"]
 """Of a task: in the tables; excluded, as its reference is degenerate; excluded, as its reference
-cannot be verified here; excluded, as not every column had its turn."""
+cannot be verified here; excluded, as it was not tried in every column."""
 
 
 class TrialDocument(EvaluationDocument, frozen=True, kw_only=True):

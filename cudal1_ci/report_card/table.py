@@ -147,11 +147,11 @@ def kernels_text(row: RowDocument) -> str:
 
 
 def cost_text(row: RowDocument) -> str:
-    """Format `3 gains, each 12 s of the judge and 640 tokens`; empty where there are none."""
+    """Format `3 gains, each 12 s of verification and 640 tokens`; empty where there are none."""
     if not row.num_gains:
         return ""
     each = duration_text(row.judged_s / row.num_gains)
-    text = f"{count_text(row.num_gains, 'gain')}, each {each} of the judge"
+    text = f"{count_text(row.num_gains, 'gain')}, each {each} of verification"
     if row.completion_tokens:
         text += f" and {count_text(round(row.completion_tokens / row.num_gains), 'token')}"
     return text
@@ -181,9 +181,9 @@ def _unmoved(run: RunDocument, machine: str) -> Iterator[str]:
 def _apart(tasks: Sequence[TaskDocument]) -> Iterator[str]:
     """Yield what is in no table, by reason."""
     words = {
-        "degenerate": "degenerate, in no column",
-        "invalid": "the reference cannot be judged, in no column",
-        "missing": "not every column had its turn, in no column",
+        "degenerate": "excluded: wrong answers would pass",
+        "invalid": "excluded: the reference cannot be verified",
+        "missing": "excluded: not tried in every column",
     }
     for standing, said in words.items():
         found = [task for task in tasks if task.standing == standing]

@@ -47,7 +47,7 @@ COLUMN_OF_STRATEGY = {
 
 
 def task_result(task: Task, context: RunContext, config: CardConfig, machine: str) -> TaskDocument:
-    """Return a task with its columns, after every strategy had its turn or the run is over."""
+    """Return a task with its columns, after every strategy was tried or the run is over."""
     target = target_of(task)
     verdict, standing, reason = reference_standing(task, context)
     trials: dict[str, list[TrialDocument]] = {}

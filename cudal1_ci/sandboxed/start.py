@@ -22,14 +22,14 @@ HOME_PREFIX = "cudal1-ci-"
 
 
 def main(argv: list[str]) -> None:
-    """Run `judge FD NUM_THREADS DEVICE` or `builder ...`. In a container FD is the path of a
+    """Run `verifier FD NUM_THREADS DEVICE` or `builder ...`. In a container FD is the path of a
     socket."""
     role, where, num_threads, device = argv[0], argv[1], int(argv[2]), argv[3]
     sys.dont_write_bytecode = True
     channel = Channel(connected(where))
     # Another process of the same user can neither read this one's memory nor trace it.
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    if role == "judge":
+    if role == "verifier":
         template = start_template(num_threads)
         from .verifier import verifier
 

@@ -57,7 +57,7 @@ STATES: dict[State, tuple[Question, str]] = {
     "nothing_to_measure": ("fine", "the change touches no target"),
     "slower": ("fail-on", "measured, and slower"),
     "broken": ("contract", "a use that worked in the base does not work in the head"),
-    "inconclusive": ("on-inconclusive", "measured, and too noisy to tell"),
+    "inconclusive": ("on-inconclusive", "measured, but too noisy"),
     "renamed": ("on-missing", "has another name in the head, and was not measured under it"),
     "moved": ("on-missing", "is in another file of the head, and was not measured there"),
     "lost": ("on-missing", "is in the base and not in the head"),

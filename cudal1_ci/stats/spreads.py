@@ -2,7 +2,7 @@
 
     learned("cuda", 120.0, past)
 
-What controls showed before on a device (`past`) counts beside the usual spread of its kind. A
+What controls showed before on a device (`past`) counts with the usual spread of its kind. A
 median does not move with the few repetitions that something disturbed.
 """
 

@@ -95,7 +95,7 @@ def render_summary(view: View) -> str:
     lines = ["; ".join(parts)]
     if view.commits.left_out:
         lines.append(
-            f"left out: {count_text(len(view.commits.left_out), 'commit')} beside the line"
+            f"left out: {count_text(len(view.commits.left_out), 'commit')} on other branches"
         )
     if view.steps:
         lines += ["", f"Steps ({len(view.steps)})"]

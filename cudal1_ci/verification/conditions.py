@@ -62,15 +62,15 @@ class Gpu:
         found = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
         return None if found is None else int(found.total)
 
-    def read(self, judge_pid: int) -> Conditions:
-        """Read the conditions now. `judge_pid` is the ancestor of the processes of the trial."""
+    def read(self, verifier_pid: int) -> Conditions:
+        """Read the conditions now. `verifier_pid` is the ancestor of the processes of the trial."""
         ask = self._ask
         power_mw = ask(pynvml.nvmlDeviceGetPowerUsage)
         reasons = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons) or 0
         running = ask(pynvml.nvmlDeviceGetComputeRunningProcesses)
         others = None
         if running is not None:
-            others = sum(is_foreign(process.pid, judge_pid) for process in running)
+            others = sum(is_foreign(process.pid, verifier_pid) for process in running)
         return Conditions(
             clock_mhz=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
             power_w=None if power_mw is None else power_mw / 1000,

@@ -15,7 +15,7 @@ import msgspec
 from cudal1_ci.records import Evaluation, Finding, Problem, Verdict
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.cuda_l1 import AGREEMENT, agree, is_suspicious
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 UNCONFIRMED = "jump.unconfirmed"
 
@@ -28,7 +28,7 @@ def is_jump(evaluation: Evaluation, best: float) -> bool:
     )
 
 
-def confirmed(session: Judge, problem: Problem, first: Evaluation) -> Evaluation:
+def confirmed(session: Verifier, problem: Problem, first: Evaluation) -> Evaluation:
     """Measure a candidate again and return the first evaluation, or what the second makes of it. A
     second verdict other than passed replaces the first, and a screening is replaced in any case.
     The result is `inconclusive` when the two speedups differ.

@@ -14,7 +14,7 @@ import msgspec
 
 from cudal1_ci.records import Candidate, Evaluation, Finding, Problem, Verdict
 from cudal1_ci.stats.speedups import cuda_l1_speedup
-from cudal1_ci.verification.protocol import Judge
+from cudal1_ci.verification.protocol import Verifier
 
 SUSPICIOUS_SPEEDUP = 3.0
 SUSPICIOUS_RATIO = 2.0
@@ -22,7 +22,7 @@ AGREEMENT = 0.10
 
 
 def evaluate(
-    session: Judge, problem: Problem, candidate: Candidate, best: float | None = None
+    session: Verifier, problem: Problem, candidate: Candidate, best: float | None = None
 ) -> Evaluation:
     """Return the verifier's evaluation, inconclusive where the paper would discard its times.
     `best` is the largest speedup that was believed before.
@@ -39,7 +39,7 @@ def evaluate(
 
 
 def doubt(
-    session: Judge, problem: Problem, first: Evaluation, best: float | None = None
+    session: Verifier, problem: Problem, first: Evaluation, best: float | None = None
 ) -> Finding | None:
     """Return why the paper would discard the times of an evaluation. Return None where it would
     count them, or where there are none.

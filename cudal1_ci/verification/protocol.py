@@ -19,7 +19,7 @@ from cudal1_ci.records import (
 from cudal1_ci.records.recording import Recording
 
 
-class Judge(Protocol):
+class Verifier(Protocol):
     """A verifier, used by one thread at a time. `Session` documents each method. All may raise
     WorkerError."""
 

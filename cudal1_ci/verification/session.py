@@ -176,7 +176,7 @@ class Session:
             if self.require_sandbox and found.sandbox_missing:
                 raise UnsupportedError(
                     "the sandbox is required, and this machine does not grant "
-                    f"{', '.join(found.sandbox_missing)}: `cudal1-ci doctor` says why"
+                    f"{', '.join(found.sandbox_missing)}: see `cudal1-ci doctor`"
                 )
             if self._gpu is not None:
                 found = msgspec.structs.replace(found, driver=self._gpu.driver)
@@ -483,7 +483,7 @@ class Session:
             case Failed(why=why):
                 return why
             case LeftOut():
-                return f"the judge left `{workload}` out"
+                return f"the verifier excluded `{workload}`"
 
     def demand(self, workload: str) -> Demand | str:
         """Return what a call of the reference last checked demands of the device, or why that is
@@ -495,7 +495,7 @@ class Session:
             case Failed(why=why):
                 return why
             case LeftOut():
-                return f"the judge left `{workload}` out"
+                return f"the verifier excluded `{workload}`"
 
     def record(self, problem: Problem, workload: Workload) -> Recording | str:
         """Return the operations of one call of a problem's reference, or why there are none. The
@@ -616,7 +616,7 @@ class Session:
         """Send a request to the verifier; start one where there is none."""
         if self._worker is None:
             worker = self.executor.start(
-                "judge", num_threads=self.config.threads, device=self.where
+                "verifier", num_threads=self.config.threads, device=self.where
             )
             self._worker = self._stack.enter_context(worker)
         op, started_s = request.op, time.monotonic()

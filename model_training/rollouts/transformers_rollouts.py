@@ -44,7 +44,7 @@ class TransformersRollouts:
                 for place, answer in zip(batch, answers, strict=True):
                     found[place].append(answer)
         if self.policy.device.type == "cuda":
-            # What comes next is judged by other processes, which may need the memory.
+            # What comes next is verified by other processes, which may need the memory.
             torch.cuda.empty_cache()
         return found
 

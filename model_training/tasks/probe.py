@@ -4,8 +4,8 @@ take?
     python -m model_training.tasks.probe --device cuda < tasks.jsonl > probed.jsonl
 
 A line in is `{"name": ..., "text": ...}`, a line out the name with what was found. Only for texts
-of our own making (generate.py): they run in this process. Whether a task can be judged is the
-judge's to say later; this keeps out what never can.
+of our own making (generate.py): they run in this process. Whether a task can be verified is the
+verifier's to say later; this keeps out what never can.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Task(Record, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> Problem:
-        """Return what the judge is given, as `cudal1-ci verify` would of the file.
+        """Return what the verifier is given, as `cudal1-ci verify` would of the file.
 
         Raises:
             SyntaxError: The text is no Python.

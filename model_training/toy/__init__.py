@@ -4,8 +4,8 @@
     tasks(), ToyJudge(), ToyProposer()
 
 Prompts, parser and archive are the product's own. A heading, a sentence or a whole program is one
-token (`language.py`), and the judge looks programs up in a table (`programs.py`). For tests, and to
-see all stages move on a CPU. What a model learns here is unrelated to kernels.
+token (`language.py`), and the verifier looks programs up in a table (`programs.py`). For tests,
+and to see all stages move on a CPU. What a model learns here is unrelated to kernels.
 """
 
 from model_training.toy.judge import DEVICE, POLICY, ToyJudge, ToyProposer

@@ -1,4 +1,4 @@
-"""Judge programs by a table, and propose those that are in it."""
+"""Verify programs by a table, and propose those that are in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ToyJudge:
     """Return what the table says, without noise. A program that is not in it cannot be loaded."""
 
     asked: list[str] = field(default_factory=list)
-    """Names of the programs that were judged, in turn; `unknown` for what is not in the table."""
+    """Names of the programs that were verified, in turn; `unknown` for what is not in the table."""
 
     def device(self) -> Device:
         return DEVICE

@@ -32,14 +32,14 @@ SIZES = (64, 96, 128, 192)
 
 
 class ToyProgram(Record, frozen=True, kw_only=True):
-    """Hold a body of `ModelNew`, and what the judge of the toy says of it."""
+    """Hold a body of `ModelNew`, and what the verifier of the toy says of it."""
 
     name: str
     code: str
     analysis: str
     design: str
     status: Status | None
-    """None for the copy, which the judge never sees."""
+    """None for the copy, which the verifier never sees."""
     speedup: float | None = None
 
 

@@ -863,5 +863,5 @@ def test_a_scheduled_sweep_keeps_one_issue_and_the_next_one_measures_nothing(rig
     again = rig.run(workflow, event, "schedule")
     assert again.returncode == 0, again.stdout + again.stderr
     assert "sweep: 0 to look at, 1 known and unchanged" in again.stdout
-    assert "says it already" in again.stdout
+    assert "is up to date" in again.stdout
     assert (issue["body"], len(github.writes)) == (body, num_writes)

@@ -138,7 +138,7 @@ HOST = """
 import sys, time
 from cudal1_ci.processes import Container, ContainerConfig
 container = Container(ContainerConfig(image=sys.argv[1]))
-with container.start("judge", num_threads=1, device="cpu") as worker:
+with container.start("verifier", num_threads=1, device="cpu") as worker:
     print(worker.name, flush=True)
     time.sleep(300)
 """

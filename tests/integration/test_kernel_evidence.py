@@ -72,8 +72,8 @@ def test_a_profile_says_where_the_time_of_a_call_goes(files, kept_verifiers):
     problem = text_problem(reference, "infer")
     with Session(QUICK, device="cpu") as session:
         assert session.check(problem).status == "passed"
-        assert session.profile("other", is_candidate=False) == "the judge left `other` out"
-        assert session.demand("other") == "the judge left `other` out"
+        assert session.profile("other", is_candidate=False) == "the verifier excluded `other`"
+        assert session.demand("other") == "the verifier excluded `other`"
         demand = session.demand("default")
         rows = session.profile("default", is_candidate=False)
         session.evaluate(problem, candidate_of(problem, candidate))

@@ -149,7 +149,7 @@ def test_a_sweep_without_news_edits_nothing(github, night):
     night.posts(TWO, run=100)
     body = the_issue(github)["body"]
     done = night.posts(TWO, run=101)
-    assert "says it already" in done.stderr
+    assert "is up to date" in done.stderr
     assert the_issue(github)["body"] == body
     assert [request.method for request in github.writes] == ["POST"]
 
@@ -157,7 +157,7 @@ def test_a_sweep_without_news_edits_nothing(github, night):
 def test_nothing_to_say_makes_no_issue(github, night):
     done = night.posts(NOTHING)
     assert not github.writes
-    assert "nothing to say" in done.stderr
+    assert "nothing to report" in done.stderr
     assert "nothing to propose" in (night.folder / "summary.md").read_text()
 
 
@@ -394,7 +394,7 @@ def test_drafts_are_opened_up_to_the_limit_and_the_issue_leads_to_them(github, n
     assert the_issue(github)["body"].count("draft pull request](") == 1
     done = night.posts(TWO, "--max-open-prs", "1", run=101)
     assert len(github.pulls) == 1
-    assert "says it already" in done.stderr
+    assert "is up to date" in done.stderr
     night.posts(TWO, "--max-open-prs", "2", run=102)
     assert len(github.pulls) == 2
 

@@ -6,7 +6,7 @@ import pytest
 
 from cudal1_ci.records import Made, Problem, TextProgram, Workload
 from cudal1_ci.sandboxed.memory.accelerators import accelerator
-from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.verifier.verifier import Verifier
 from cudal1_ci.sandboxed.wire.verifier import Check, Limits
 from cudal1_ci.verification.crossing import problem_on_wire, program_on_wire
 from tests.templates import start_template
@@ -37,7 +37,7 @@ class Model(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def judge():
-    judge = Judge(1, accelerator("cpu"), start_template(None))
+    judge = Verifier(1, accelerator("cpu"), start_template(None))
     workload = Workload(
         name="w",
         provenance="declared",

@@ -39,7 +39,7 @@ def answer(statement: str) -> str:
     )
 
 
-class Judge:
+class Verifier:
     """Says in turn what it is told: speedups, or statuses."""
 
     def __init__(self, *says):
@@ -76,7 +76,7 @@ def prompt(archive):
 
 def environment(archive, *says, second=None) -> Environment:
     config = EnvironmentConfig()
-    return Environment(Judge(*says), archive, "p", config, second)
+    return Environment(Verifier(*says), archive, "p", config, second)
 
 
 def test_what_passed_is_worth_its_speedup_and_is_an_exemplar_from_then_on(archive, prompt):
@@ -112,7 +112,7 @@ def test_what_the_prompt_shows_may_be_a_copy(archive, pays_shown):
     assert len(prompt.exemplar_ids) == 2
     assert len(prompt.exemplar_forms) == 1
     config = EnvironmentConfig(pays_shown=pays_shown)
-    judging = Environment(Judge(1.4, 1.3), archive, "p", config)
+    judging = Environment(Verifier(1.4, 1.3), archive, "p", config)
     again, other = (
         judging.outcome(prompt, answer(body)) for body in ("z = x * 1  # the same", "z = x * 2")
     )
@@ -170,7 +170,7 @@ def test_a_jump_counts_when_it_comes_again_and_then_the_lower_one(archive, promp
     ],
 )
 def test_of_a_jump_that_does_not_come_again_the_lower_counts(archive, prompt, again, status, worth):
-    other = Judge(again)
+    other = Verifier(again)
     found = environment(archive, 5.0, second=other).outcome(prompt, answer("x = x * 1"))
     assert found.was_confirmed is False
     assert (found.sample.status, found.reward) == (status, pytest.approx(worth))

@@ -1,4 +1,4 @@
-"""The picture of the rooms is drawn from the rooms."""
+"""The page of the rooms is written from the rooms."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ def script():
     return module
 
 
-def test_the_page_and_the_picture_are_current(script):
+def test_the_page_is_current(script):
     assert script.PAGE.read_text("utf-8") == script.page(), "run .ci/architecture"
-    assert script.README.read_text("utf-8") == script.readme(), "run .ci/architecture"
 
 
 def test_every_folder_of_the_product_is_a_room(script):

@@ -103,6 +103,32 @@ def test_long_sentences_and_private_words_of_a_page_are_found(words, tmp_path, m
     assert [one.split("'")[1] for one in words.page_findings(page)] == ["beside", "told"]
 
 
+def test_private_words_of_comments_messages_and_templates_are_found(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    (tmp_path / "cudal1_ci").mkdir()
+    module = tmp_path / "cudal1_ci" / "module.py"
+    module.write_text(
+        '''"""Judge it.
+
+    judged(it)
+"""
+# The judge waits.
+SAID = f"the judge had its turn on {NAME}"
+NAME = "judge"
+'''
+    )
+    places = [line.split(": write")[0] for line in words.findings(module)]
+    assert [place.split("'")[1] for place in places] == ["judge", "judge", "had its turn", "judge"]
+    assert [place.split(":")[1] for place in places] == ["5", "6", "6", "1"]
+    prompts = tmp_path / "cudal1_ci" / "propose" / "llm"
+    prompts.mkdir(parents=True)
+    (prompts / "task.py").write_text('SAID = "a judge runs it"\n')
+    assert list(words.findings(prompts / "task.py")) == []
+    template = tmp_path / "report.html.j2"
+    template.write_text("{# judged #}{{ judged }} targets were judged")
+    assert len(list(words.template_findings(template))) == 1
+
+
 def test_pages_that_are_written_from_code_are_current():
     for script in (".ci/reference", ".ci/architecture"):
         command = [sys.executable, ROOT / script, "--check"]

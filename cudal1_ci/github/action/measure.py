@@ -291,13 +291,11 @@ def found_in(file: Path, code: int) -> list[Report]:
 def ended_badly(verb: str, code: int) -> list[str]:
     """Return what the summary's reader must know of a verb's end."""
     if code == 6:
-        return [f"`{verb}` has spent its budget: what is missing from the report was not measured."]
+        return [f"`{verb}` spent its budget: targets missing from the report were not measured."]
     if code == TIMED_OUT:
-        return [
-            f"`{verb}` did not end within its budget and was stopped; the log says where it was."
-        ]
+        return [f"`{verb}` did not end within its budget and was stopped; see the log."]
     if code not in ANSWERS:
-        return [f"`{verb}` failed with exit code {code} (docs/exit-codes.md); the log says why."]
+        return [f"`{verb}` failed with exit code {code} (docs/exit-codes.md); see the log."]
     return []
 
 

@@ -93,17 +93,17 @@ def headline(outcome: Outcome) -> str:
         case "regression":
             said = f"{count_text(outcome.regressions, 'target')} got slower"
         case "inconclusive":
-            said = f"of {count_text(outcome.inconclusive, 'target')} it cannot be told"
+            said = f"{count_text(outcome.inconclusive, 'target')} inconclusive"
         case "improvement":
             said = f"{count_text(outcome.improvements, 'target')} got faster, none slower"
         case "pass":
             said = "nothing got slower"
         case "incomplete":
-            said = "nothing got slower of what was measured, and not all was"
+            said = "no measured target got slower; some were not measured"
         case "skipped":
             said = "nothing was compared"
         case "error":
-            said = "it could not be measured; the log says why"
+            said = "nothing could be measured; see the log"
     if outcome.proposals:
         said += f"; {count_text(outcome.proposals, 'faster version')} proven"
     return f"**cudal1-ci: {said}**"
@@ -112,7 +112,7 @@ def headline(outcome: Outcome) -> str:
 def device_notices(document: Report) -> list[str]:
     """Return what a reader must know of the machine to interpret the numbers."""
     if document.devices and all(device.kind == "cpu" for device in document.devices):
-        return ["Times are those of the CPU: no GPU was used. They say little of one."]
+        return ["Times are CPU times: no GPU was used. They do not predict a GPU's."]
     return []
 
 

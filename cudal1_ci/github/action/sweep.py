@@ -136,7 +136,7 @@ def sweep_lines(outcome: Outcome, document: Report | None) -> dict[str, str]:
 def headline(document: Report | None) -> str:
     """Return the first line of the summary."""
     if document is None:
-        return "**cudal1-ci sweep: nothing was measured; the log says why**"
+        return "**cudal1-ci sweep: nothing was measured; see the log**"
     totals = document.totals
-    known = f"{totals.num_judged} of {count_text(totals.num_targets, 'target')} judged"
+    known = f"{totals.num_judged} of {count_text(totals.num_targets, 'target')} measured"
     return f"**cudal1-ci sweep: {count_text(totals.num_proposals, 'faster version')}, {known}**"

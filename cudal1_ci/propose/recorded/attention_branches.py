@@ -172,7 +172,7 @@ def read_again(one: Occurrence, body: Body, mention: cst.Name) -> str:
 
 
 def guard_of(one: Occurrence, mention: cst.Name) -> tuple[cst.If, str]:
-    """Return the branch beside the result that uses scores or weights, with a test that holds
+    """Return the branch next to the result that uses scores or weights, with a test that holds
     where it is not taken, as in this call."""
     body = one.body
     branches = one.inner(mention)
@@ -193,7 +193,7 @@ def guard_of(one: Occurrence, mention: cst.Name) -> tuple[cst.If, str]:
 def guarded(
     one: Occurrence, code: str, own: Iterable[cst.CSTNode], guards: Sequence[tuple[cst.If, str]]
 ) -> dict[cst.CSTNode, str]:
-    """Return the old lines in a branch of their own, beside the new call."""
+    """Return the old lines in a branch of their own, next to the new call."""
     body, line = one.body, one.place.statement
     siblings = body.siblings(line)
     extra = [node for node, _ in guards]

@@ -50,7 +50,7 @@ LENGTH_KEPT = frozenset(
 
 @dataclass(frozen=True)
 class Triangle:
-    """A matrix, perhaps with leading dimensions of 1, with one number in a part and zeros beside
+    """A matrix, perhaps with leading dimensions of 1, with one number in a part and zeros next to
     it."""
 
     value: float

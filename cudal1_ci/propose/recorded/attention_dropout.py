@@ -55,7 +55,7 @@ def of_function(one: Occurrence, operation: Operation, node: cst.Call) -> str | 
         named.get("p", plain[1] if len(plain) > 1 else None),
         named.get("training", plain[2] if len(plain) > 2 else None),
     )
-    fact = f"line {line_of(operation)} does not say when dropout is at work (`training=`)"
+    fact = f"line {line_of(operation)} does not state when dropout is active (`training=`)"
     p, training = (
         needed(
             one.bound(one.repeated(needed(argument, fact), operation, one.final)),

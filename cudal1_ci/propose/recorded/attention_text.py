@@ -300,7 +300,7 @@ class Mentions(cst.CSTVisitor):
 
 
 class Effects(cst.CSTVisitor):
-    """Find what a function does beside computing what it returns."""
+    """Find what a function does besides computing what it returns."""
 
     def __init__(self) -> None:
         self.found = False

@@ -378,7 +378,9 @@ def last_of(function: Function, loop: cst.For, line: cst.CSTNode) -> Change | No
     )
     if is_inner or isinstance(place, cst.If | cst.For | cst.While):
         return None
-    found = f"`{file.code(line).strip()}` in each turn at line {line_of(first)}, read at the end"
+    found = (
+        f"`{file.code(line).strip()}` in each iteration at line {line_of(first)}, read at the end"
+    )
     return Change(function.name, {made[0]: "", line: "", last: file.code(value)}, found)
 
 
@@ -427,7 +429,7 @@ RULES = (
         name="last_of_list",
         family="dead code",
         why="only the last element of the list is read, so that only the last one is computed",
-        precondition="each turn appends one value, and computing it has no other effect",
+        precondition="each iteration appends one value, and computing it has no other effect",
         find=find_last,
     ),
     RecordedRule(

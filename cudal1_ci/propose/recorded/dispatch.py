@@ -400,7 +400,7 @@ class Dispatch:
         return found if len(reads) == len(self.named(self.loop.function, mask)) else None
 
     def is_single(self, part: cst.BaseSlice) -> bool:
-        """Return whether a further part of a subscript means the same beside a mask and beside
+        """Return whether a further part of a subscript means the same next to a mask and next to
         positions: a number, or a slice."""
         if isinstance(part, cst.Slice):
             return True
@@ -592,8 +592,8 @@ RULES = (
     RecordedRule(
         name="sorted_dispatch",
         family="loops",
-        why="one sort finds the rows of all classes; each turn searched all rows and waited",
-        precondition="the classes are positions, and no turn changes them",
+        why="one sort finds the rows of all classes; each iteration searched all rows and waited",
+        precondition="the classes are positions, and no iteration changes them",
         find=find_dispatched,
     ),
 )

@@ -558,8 +558,8 @@ RULES = (
         family="foreach",
         why="one kernel for all tensors runs where the loop launched one for each; torch.optim and "
         "torch.nn.utils use the same functions",
-        precondition="turns do the same to tensors of their own; those of all turns are kept "
-        "until the end",
+        precondition="each iteration does the same to its own tensors; all of them are kept until "
+        "the end",
         find=find_foreach,
     ),
 )

@@ -58,7 +58,7 @@ def find_grouped(call: Call) -> Iterator[Change]:
 
 
 def group_of(graph: Graph, value: int | None) -> int | None:
-    """Return how often heads are repeated, each beside its copies; None if they are not."""
+    """Return how often heads are repeated, each next to its copies; None if they are not."""
     known, inner = graph.of(value), before_repeat(graph, value)
     few = graph.of(inner)
     if known is None or few is None or len(known.shape) != 4 or len(few.shape) != 4:

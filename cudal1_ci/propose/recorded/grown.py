@@ -219,7 +219,7 @@ RULES = (
     RecordedRule(
         name="grown_by_cat",
         family="loops",
-        why="each turn writes its own part, where it copied all earlier ones",
+        why="each iteration writes its own part, where it copied all earlier ones",
         precondition="inference; the tensor is only read, and of a layout that its readers allow",
         find=find_grown,
     ),

@@ -255,7 +255,7 @@ class Lift:
         return replace(self.rebuilt(node, operands, aligned(parts)), valid="".join(valid))
 
     def operand(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
-        """Return an operand for all turns; the turn's number as a tensor, beside one whose dtype
+        """Return an operand for all turns; the turn's number as a tensor, next to one whose dtype
         that does not change."""
         offset = None if self.bounds is None else self.bounds.offset(node)
         others = [one for one in operands if one is not node]

@@ -129,31 +129,32 @@ RULES = (
     RecordedRule(
         name="joined_slices",
         family="loops",
-        why="one indexing runs where the loop launched several operations a turn",
-        precondition="every turn reads only its own position, and the turns are joined",
+        why="one indexing runs where the loop launched several operations per iteration",
+        precondition="every iteration reads only its own position, and the results are joined",
         find=find_joined,
     ),
     RecordedRule(
         name="batched_loop",
         family="loops",
-        why="one batched operation runs where the loop launched one a turn, each on a small slice",
-        precondition="no turn reads what an earlier one made, but for sums, lists and tensors that "
-        "are read after the loop",
+        why="one batched operation runs where the loop launched one per iteration, each on a "
+        "small slice",
+        precondition="no iteration reads what an earlier one made, but for sums, lists and "
+        "tensors that are read after the loop",
         find=find_batched,
     ),
     RecordedRule(
         name="hoisted_from_loop",
         family="loops",
-        why="one large operation before the loop runs where each turn launched a small one",
-        precondition="what is moved reads only the turn's own position of what the loop leaves "
-        "alone",
+        why="one large operation before the loop runs where each iteration launched a small one",
+        precondition="what is moved reads only the iteration's own position of what the loop "
+        "leaves alone",
         find=find_hoisted,
     ),
     RecordedRule(
         name="sunk_from_loop",
         family="loops",
-        why="one large operation after the loop runs where each turn launched a small one",
-        precondition="no later turn reads what is moved; all states are kept until then",
+        why="one large operation after the loop runs where each iteration launched a small one",
+        precondition="no later iteration reads what is moved; all states are kept until then",
         find=find_sunk,
     ),
 )

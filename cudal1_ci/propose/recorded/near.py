@@ -150,7 +150,7 @@ def not_the_norm(graph: Graph, operation: Operation) -> str:
         is_biased = False in (each.literal(2), each.literal(99, "unbiased"))
         if each.name in ("std", "var") and not is_biased and each.literal(99, "correction") != 0:
             name = reduction_word(graph, each)
-            return f"the {name} {where(each)} divides by n - 1: say `unbiased=False`"
+            return f"the {name} {where(each)} divides by n - 1: write `unbiased=False`"
     return ""
 
 

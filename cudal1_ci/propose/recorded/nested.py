@@ -185,7 +185,7 @@ RULES = (
         name="pairs_at_once",
         family="loops",
         why="each operation runs once for all pairs where nested loops launched it for each",
-        precondition="each turn writes one element, and reads rows of tensors that no turn changes",
+        precondition="each iteration writes one element, and reads rows of unchanged tensors",
         find=find_nested,
     ),
 )

@@ -429,7 +429,7 @@ def moved(file: File, loop: cst.For, found: list[Made]) -> Change:
     swapped = without(loop.with_changes(leading_lines=[]), lines_moved, new)
     text = "\n".join([*lines, file.code(swapped)])
     shown = "; ".join(bare(file, one.place.node) for one in found)
-    return Change(found[0].place.file, {loop: text}, f"{shown} in each turn")
+    return Change(found[0].place.file, {loop: text}, f"{shown} in each iteration")
 
 
 def is_bound_once(file: File, loop: cst.For, place: Place) -> bool:
@@ -477,7 +477,7 @@ RULES = (
     RecordedRule(
         name="loop_invariant",
         family="loops",
-        why="what is the same in each turn is computed once, before the loop",
+        why="what is the same in each iteration is computed once, before the loop",
         precondition="the loop binds none of the names, and writes to nothing",
         find=find_invariant,
         is_small=True,

@@ -342,7 +342,7 @@ def is_statement(node: cst.CSTNode) -> bool:
 
 
 def bracketed(code: str) -> str:
-    """Return code that can stand before a dot or beside an operator."""
+    """Return code that can stand before a dot or next to an operator."""
     node = cst.parse_expression(f"({code})")
     is_closed = len(node.lpar) > 1 or (isinstance(node, ATOMS) and not code.startswith("-"))
     return code if is_closed else f"({code})"

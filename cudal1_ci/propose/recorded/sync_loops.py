@@ -240,7 +240,7 @@ RULES = (
     RecordedRule(
         name="numbers_at_once",
         family="host synchronization",
-        why="the host waits once for all numbers, where it waited in each turn",
+        why="the host waits once for all numbers, where it waited in each iteration",
         precondition="the loop does not change the tensor",
         find=lambda call: [*find_listed(call), *find_drawn(call)],
     ),

@@ -340,7 +340,7 @@ RULES = (
         name="unguarded_mask",
         family="host synchronization",
         why="without a masked element it does nothing, and the host need not ask first",
-        precondition="the line only changes what the mask of its `if` tells",
+        precondition="the line changes only elements that the mask of its `if` selects",
         find=find_guards,
     ),
 )

@@ -306,7 +306,7 @@ class TensorLists:
         plain: Sequence[cst.BaseExpression],
         named: dict[str, cst.BaseExpression],
     ) -> list[str]:
-        """Return the codes of what a function takes beside its first argument."""
+        """Return the codes of what a function takes besides its first argument."""
         if name in UNARY and not plain and not named:
             return []
         if name in ("addcmul", "addcdiv"):

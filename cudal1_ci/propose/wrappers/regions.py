@@ -40,7 +40,7 @@ LEAST_LAUNCHES = 4
 LEAST_TIME = 0.05
 """Share of the recorded time that the operations of a region took."""
 LEAST_BESIDE = 0.1
-"""What another region saves of what the best one does, to be compiled beside it."""
+"""What another region saves of what the best one does, to be compiled next to it."""
 MOST_BESIDE = 6
 MAX_HOLES = 4
 MAX_STATEMENTS = 60

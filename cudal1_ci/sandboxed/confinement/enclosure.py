@@ -149,7 +149,7 @@ def become(wanted: Enclosure, granted: Granted) -> NoReturn:
 
 
 def rules_in_root(place: root.Root) -> Iterator[tuple[str, int]]:
-    """Yield what Landlock grants beside mounts: rights that these do not have, such as making
+    """Yield what Landlock grants besides mounts: rights that these do not have, such as making
     devices."""
     yield "/", landlock.READ
     yield "/dev", landlock.DEVICE

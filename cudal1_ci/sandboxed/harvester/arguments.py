@@ -89,7 +89,7 @@ def constructions(cls: Any) -> Iterator[dict[str, Any]]:
     for one in needed:
         options = list(options_for(one, cls))
         if not options:
-            raise CannotError(f"nothing says what its argument `{one.name}` is")
+            raise CannotError(f"its argument `{one.name}` is unknown")
         values[one.name] = options
     for combination in itertools.islice(itertools.product(*values.values()), MAX_COMBINATIONS):
         yield dict(zip(values, combination, strict=True))

@@ -1,4 +1,4 @@
-"""Count what a call of the reference demands of a device at the least: bytes and operations.
+"""Count what a call of the reference demands of a device at least: bytes and operations.
 
 One untimed call of the trusted reference is counted. Bytes are those of inputs, parameters, buffers
 and outputs, each once: intermediate values can stay on the chip. Operations are those of matrix

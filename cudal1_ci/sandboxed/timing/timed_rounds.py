@@ -269,7 +269,7 @@ def open_lane(
 
 
 def are_committed(case: Case, slots: Sequence[OutputSlot]) -> bool:
-    """Return whether outputs of a call are committed one by one: those that are large beside
+    """Return whether outputs of a call are committed one by one: those that are large compared with
     what a write costs. In train mode gradients add up over a batch, and the size of some outputs
     is known after the batch only."""
     if case.accelerator.kind != "cpu" or case.train or case.bounds:

@@ -4,7 +4,7 @@ Drawn specs keep to what the tracer recorded or a workload states; tensors that 
 make, and all that is made of them, to what all of these share.
 
 A mask of floats holds 0 and 1. `(1 - mask) * -1e9` of a mask of 0.9 takes more from all scores than
-a float holds beside them, and nothing is left to compare. So an argument that is named a mask, and
+a float holds next to them, and nothing is left to compare. So an argument that is named a mask, and
 is one, stays one.
 """
 

@@ -74,8 +74,8 @@ def plan(
 def call_bytes(set_bytes: int, outputs_bytes: int, num_places: int, num_lanes: int) -> int:
     """Return the bytes for one call of a batch, runners and verifier together."""
     runner_bytes = num_places * set_bytes + 3 * outputs_bytes
-    judge_bytes = num_places * set_bytes + set_bytes
-    return num_lanes * runner_bytes + judge_bytes + 1
+    verifier_bytes = num_places * set_bytes + set_bytes
+    return num_lanes * runner_bytes + verifier_bytes + 1
 
 
 def least_bytes(set_bytes: int, outputs_bytes: int, state_bytes: int) -> int:

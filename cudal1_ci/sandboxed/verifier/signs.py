@@ -97,7 +97,7 @@ def learn(
 
 
 def widen_budget(case: Case, number: int, leaf: int, nearby: Outputs) -> None:
-    """Allow for the conditioning of vectors: they move with nearby inputs, as far as the gap to
+    """Allow for the conditioning of vectors: they move with nearby inputs, where the gap to
     the next value is small."""
     assert case.expected is not None
     expected = case.expected.outputs[number][leaf]
@@ -115,7 +115,7 @@ def words_on_signs(case: Case, got: Outputs, expected: Outputs, leaf: int) -> st
     if leaf >= len(got) or directions(case, [(expected[leaf], got[leaf], budget)]) is None:
         return ""
     return (
-        "; it is right but for the signs of its vectors, and the reference's do not turn with "
+        "; it is right but for the signs of its vectors, and the reference's do not change with "
         "those of its decomposition: return them with the reference's signs"
     )
 

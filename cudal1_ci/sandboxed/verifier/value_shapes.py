@@ -1,4 +1,4 @@
-"""Judge outputs whose shape depends on values of the inputs, such as `x[x > 0]`.
+"""Verify outputs whose shape depends on values of the inputs, such as `x[x > 0]`.
 
 In a trial a call says what it returns before there is memory for it. A timed call needs its places
 before. So the trials bound the elements of such an output. Its place in a timed batch is as many in

@@ -111,24 +111,24 @@ def main(
     else:
         template.device = here.kind
         template.keep_to(str(here.describe().uuid))
-    judge = Judge(num_threads, here, template)
+    verifier = Verifier(num_threads, here, template)
     try:
         while True:
             request, _ = channel.receive(REQUEST)
             turn = request.turn if isinstance(request, InTurn) else None
             with taking_turns(template, turn, channel):
                 try:
-                    reply = judge.answer(request)
+                    reply = verifier.answer(request)
                 except (torch.cuda.OutOfMemoryError, DriverError) as error:
-                    reply = judge.without_memory(request, error)
+                    reply = verifier.without_memory(request, error)
                 template.settle()
-            channel.send(replace(reply, spent=judge.template.spent.taken()))
+            channel.send(replace(reply, spent=verifier.template.spent.taken()))
     except ChannelClosed:
         return
     finally:
-        judge.dismiss()
-        judge.kept.close()
-        judge.template.close()
+        verifier.dismiss()
+        verifier.kept.close()
+        verifier.template.close()
 
 
 @contextlib.contextmanager
@@ -174,7 +174,7 @@ class Passed:
     slots: dict[str, Sequence[OutputSlot]]
 
 
-class Judge:
+class Verifier:
     """The current problem, what is known of its reference, and the current candidate."""
 
     def __init__(self, num_threads: int, accelerator: Accelerator, template: Template):

@@ -1,4 +1,4 @@
-"""huggingface/trl trl/core.py: entropy_from_logits beside a second softmax and a logarithm of it."""
+"""huggingface/trl trl/core.py: entropy_from_logits next to a second softmax and a logarithm of it."""
 
 import torch
 import torch.nn as nn

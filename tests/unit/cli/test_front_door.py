@@ -420,10 +420,10 @@ def test_a_trace_that_recorded_nothing_leaves_the_one_before(checkout):
         return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
 
     first = traced(drive.replace("NUMBER", "3"))
-    assert (first.returncode, first.stdout[:28]) == (0, "recorded 1 distinct calls of"), first
+    assert (first.returncode, first.stdout[:29]) == (0, "recorded 1 distinct call of 1"), first
     nothing = traced("pass")
     assert nothing.returncode == 1
-    assert "nothing was recorded: the command has to run Python" in nothing.stderr
+    assert "nothing was recorded: the command must call modules" in nothing.stderr
     failed = traced("raise SystemExit(3)")
     assert failed.returncode == 1
     assert "nothing was recorded, and the command ended with exit code 3:" in failed.stderr

@@ -63,7 +63,7 @@ def test_what_is_no_regression_needs_none():
     [
         ({"expire": "2026-01-01"}, "unknown key `expire`"),
         ({"owner": None}, "`owner` is missing"),
-        ({"owner": " "}, "`owner` must say something"),
+        ({"owner": " "}, "`owner` must not be empty"),
         ({"expires": "soon"}, "`expires` must be a day of the calendar, such as "),
         ({"expires": "2027-02-30"}, "got '2027-02-30'"),
         ({"expires": "31.12.2027"}, "`expires` must be a day"),

@@ -35,7 +35,7 @@ from tests.fakes import CPU, FakeBackend, a_candidate, a_problem, a_target, a_wo
 from tests.unit.stats.test_regression import measured
 
 
-class Judge:
+class Verifier:
     """Answers each trial of a pair with the next of its ratios, or of its verdicts."""
 
     def __init__(self, **answers):
@@ -91,7 +91,7 @@ def a_pair(name: str, *workloads) -> Pair:
 
 @pytest.fixture
 def run(tmp_path):
-    def compared(judge: Judge, *pairs: Pair, **more):
+    def compared(judge: Verifier, *pairs: Pair, **more):
         with Archive.open(tmp_path / "archive.sqlite") as archive:
             bench = Bench(
                 session=judge,
@@ -116,7 +116,7 @@ def test_progress_counts_what_cannot_be_compared_and_says_why(tmp_path):
     stream = io.StringIO()
     with Archive.open(tmp_path / "archive.sqlite") as archive:
         bench = Bench(
-            session=Judge(),
+            session=Verifier(),
             archive=archive,
             progress=PlainProgress(stream),
             config=CompareConfig(num_devices=1),
@@ -135,7 +135,7 @@ def names(judge):
 
 
 def test_a_regression_was_found_again_after_all_others_had_their_turn(run):
-    judge = Judge(slow=[1.2] * 3, same=[1.0], fast=[0.8] * 3)
+    judge = Verifier(slow=[1.2] * 3, same=[1.0], fast=[0.8] * 3)
     found, ended = run(judge, a_pair("slow"), a_pair("same"), a_pair("fast"))
     verdicts = {name: one.verdict for name, one in found.items()}
     assert verdicts == {"slow": "regression", "same": "same", "fast": "improvement"}
@@ -144,28 +144,28 @@ def test_a_regression_was_found_again_after_all_others_had_their_turn(run):
 
 
 def test_an_alarm_that_is_not_found_again_is_none(run):
-    judge = Judge(slow=[1.2, 1.0])
+    judge = Verifier(slow=[1.2, 1.0])
     found, _ = run(judge, a_pair("slow"))
     assert found["slow"].verdict == "same"
     assert len(found["slow"].rows[0].measurements) == 2
 
 
 def test_the_more_is_compared_the_more_often_it_is_measured(run):
-    judge = Judge(slow=[1.2] * 4)
+    judge = Verifier(slow=[1.2] * 4)
     found, _ = run(judge, a_pair("slow"), num_devices=3300)
     assert found["slow"].verdict == "regression"
     assert len(judge.asked) == 4
 
 
 def test_the_worst_workload_decides(run):
-    judge = Judge(one=[(0.5, 1.2)] * 3)
+    judge = Verifier(one=[(0.5, 1.2)] * 3)
     found, _ = run(judge, a_pair("one", a_workload("a"), a_workload("b")))
     assert [row.verdict for row in found["one"].rows] == ["improvement", "regression"]
     assert found["one"].verdict == "regression"
 
 
 def test_other_outputs_are_noted_and_times_compared_all_the_same(run):
-    judge = Judge(other=["incorrect_values", 1.2, 1.2, 1.2])
+    judge = Verifier(other=["incorrect_values", 1.2, 1.2, 1.2])
     found, _ = run(judge, a_pair("other"))
     assert found["other"].verdict == "regression"
     assert found["other"].output_change == "off by 1"
@@ -192,7 +192,7 @@ def test_other_outputs_are_noted_and_times_compared_all_the_same(run):
     ],
 )
 def test_what_cannot_be_timed_has_its_reason(run, answer, verdict, reason):
-    judge = Judge(bad=[answer], same=[1.0])
+    judge = Verifier(bad=[answer], same=[1.0])
     found, _ = run(judge, a_pair("bad"), a_pair("same"))
     assert (found["bad"].verdict, found["bad"].reason) == (verdict, reason)
     assert found["same"].verdict == "same"
@@ -201,7 +201,7 @@ def test_what_cannot_be_timed_has_its_reason(run, answer, verdict, reason):
 @pytest.mark.parametrize("provenance", ["synthetic", "config"])
 def test_a_guess_of_how_it_is_called_convicts_nobody(run, provenance):
     guess = msgspec.structs.replace(a_workload(), provenance=provenance)
-    judge = Judge(slow=[1.5], same=[1.0])
+    judge = Verifier(slow=[1.5], same=[1.0])
     found, _ = run(judge, a_pair("slow", guess), a_pair("same", guess))
     assert found["slow"].verdict == "inconclusive"
     assert "declare a workload" in found["slow"].rows[0].reason
@@ -209,7 +209,7 @@ def test_a_guess_of_how_it_is_called_convicts_nobody(run, provenance):
 
 
 def test_what_the_budget_does_not_reach_is_named(run):
-    judge = Judge(first=[1.0], second=[1.0])
+    judge = Verifier(first=[1.0], second=[1.0])
     found, ended = run(judge, a_pair("first"), a_pair("second"), budget_s=-1.0)
     assert ended == "budget"
     assert {one.reason for one in found.values()} == {SPENT}
@@ -220,7 +220,7 @@ def test_what_the_budget_does_not_reach_is_named(run):
 
 
 def test_other_uses_are_tried_once_after_all_times_and_change_no_verdict(run):
-    judge = Judge(slow=[1.2] * 3, same=[1.0])
+    judge = Verifier(slow=[1.2] * 3, same=[1.0])
     judge.contracts = {"same": BROKEN}
     found, ended = run(judge, a_pair("slow"), a_pair("same"))
     assert judge.examined == ["slow", "same"]
@@ -232,7 +232,7 @@ def test_other_uses_are_tried_once_after_all_times_and_change_no_verdict(run):
 
 
 def test_where_the_outputs_changed_no_other_use_is_tried(run):
-    judge = Judge(other=["incorrect_values", 1.0], bad=["runtime_error"])
+    judge = Verifier(other=["incorrect_values", 1.0], bad=["runtime_error"])
     found, _ = run(judge, a_pair("other"), a_pair("bad"))
     assert judge.examined == []
     (line,) = found["other"].contract
@@ -241,7 +241,7 @@ def test_where_the_outputs_changed_no_other_use_is_tried(run):
 
 
 def test_what_was_tried_in_an_earlier_run_is_not_tried_again(run):
-    judge = Judge(same=[1.0])
+    judge = Verifier(same=[1.0])
     judge.contracts = {"same": BROKEN}
     first, _ = run(judge, a_pair("same"))
     again, _ = run(judge, a_pair("same"))
@@ -251,21 +251,21 @@ def test_what_was_tried_in_an_earlier_run_is_not_tried_again(run):
 
 
 def test_other_uses_are_left_out_where_the_settings_say_so(run):
-    judge = Judge(same=[1.0], other=["incorrect_values", 1.0])
+    judge = Verifier(same=[1.0], other=["incorrect_values", 1.0])
     found, _ = run(judge, a_pair("same"), a_pair("other"), examines=False)
     assert judge.examined == []
     assert found["same"].contract is found["other"].contract is None
 
 
 def test_a_budget_that_leaves_no_time_for_other_uses_is_not_cut_short(run):
-    judge = Judge(same=[1.0])
+    judge = Verifier(same=[1.0])
     found, ended = run(judge, a_pair("same"), budget_s=10.0, clock=timed(judge, 11.0))
     assert (judge.examined, ended) == ([], "done")
     assert found["same"].contract[0].detail == NO_BUDGET
 
 
 def test_a_judge_that_dies_at_other_uses_costs_no_time_and_is_asked_again(run):
-    judge = Judge(same=[1.0])
+    judge = Verifier(same=[1.0])
     judge.contracts = {"same": WorkerError("it died")}
     found, _ = run(judge, a_pair("same"))
     assert (found["same"].verdict, found["same"].broken) == ("same", ())
@@ -275,13 +275,13 @@ def test_a_judge_that_dies_at_other_uses_costs_no_time_and_is_asked_again(run):
     assert found["same"].contract == HELD
 
 
-def timed(judge: Judge, look_s: float):
+def timed(judge: Verifier, look_s: float):
     """A clock on which each trial takes that long."""
     return lambda: len(judge.asked) * look_s
 
 
 def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run):
-    judge = Judge(slow=[1.2])
+    judge = Verifier(slow=[1.2])
     found, ended = run(judge, a_pair("slow"), budget_s=10.0, clock=timed(judge, 11.0))
     assert ended == "budget"
     assert found["slow"].verdict == "inconclusive"
@@ -290,7 +290,7 @@ def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run):
 
 
 def test_a_budget_ends_while_another_process_has_the_device(run):
-    class Waiting(Judge):
+    class Waiting(Verifier):
         def evaluate(self, problem, candidate):
             if not self.answers[candidate.program.source]:
                 free_s = time.monotonic() + 10.0
@@ -308,7 +308,7 @@ def test_a_budget_ends_while_another_process_has_the_device(run):
 
 
 def test_the_budget_is_kept_for_alarms_rather_than_for_more_targets(run):
-    judge = Judge(same=[1.0], slow=[1.2] * 3, third=[1.0], fourth=[1.0])
+    judge = Verifier(same=[1.0], slow=[1.2] * 3, third=[1.0], fourth=[1.0])
     pairs = map(a_pair, ("same", "slow", "third", "fourth"))
     found, ended = run(judge, *pairs, budget_s=50.0, clock=timed(judge, 10.0))
     assert names(judge) == ["same", "slow", "third", "slow", "slow"]
@@ -318,7 +318,7 @@ def test_the_budget_is_kept_for_alarms_rather_than_for_more_targets(run):
 
 
 def test_all_targets_have_their_turn_before_what_got_faster_is_measured_again(run):
-    judge = Judge(fast=[0.5] * 3, second=[1.0], third=[1.0], fourth=[1.0])
+    judge = Verifier(fast=[0.5] * 3, second=[1.0], third=[1.0], fourth=[1.0])
     pairs = map(a_pair, ("fast", "second", "third", "fourth"))
     found, _ = run(judge, *pairs, budget_s=55.0, clock=timed(judge, 10.0))
     assert names(judge) == ["fast", "second", "third", "fourth", "fast", "fast"]
@@ -326,32 +326,32 @@ def test_all_targets_have_their_turn_before_what_got_faster_is_measured_again(ru
 
 
 def test_slowdowns_are_measured_again_before_what_got_faster(run):
-    judge = Judge(fast=[0.5] * 3, slow=[1.2] * 3)
+    judge = Verifier(fast=[0.5] * 3, slow=[1.2] * 3)
     _, ended = run(judge, *map(a_pair, ("fast", "slow")), budget_s=35.0, clock=timed(judge, 10.0))
     assert names(judge)[:3] == ["fast", "slow", "slow"]
     assert ended == "budget"
 
 
 def test_an_alarm_that_cannot_be_measured_again_is_none(run):
-    judge = Judge(slow=[1.2, "inconclusive", WorkerError("it died")])
+    judge = Verifier(slow=[1.2, "inconclusive", WorkerError("it died")])
     found, _ = run(judge, a_pair("slow"))
     assert found["slow"].verdict == "inconclusive"
     assert found["slow"].rows[0].reason == UNCONFIRMED + "the verifier failed: it died"
 
 
 def test_what_is_known_is_not_measured_again_and_each_look_is_its_own(run):
-    run(Judge(slow=[1.2, 1.3, 1.2]), a_pair("slow"))
-    again = Judge()
+    run(Verifier(slow=[1.2, 1.3, 1.2]), a_pair("slow"))
+    again = Verifier()
     found, _ = run(again, a_pair("slow"))
     assert again.asked == []
     assert len(found["slow"].rows[0].measurements) == 3
-    fresh = Judge(slow=[1.0])
+    fresh = Verifier(slow=[1.0])
     found, _ = run(fresh, a_pair("slow"), may_reuse=False)
     assert found["slow"].verdict == "same"
 
 
 def test_the_traced_time_says_what_comes_first(run):
-    judge = Judge(small=[1.0], large=[1.0], guessed=[1.0])
+    judge = Verifier(small=[1.0], large=[1.0], guessed=[1.0])
     guess = msgspec.structs.replace(a_workload(share=0.9), provenance="synthetic")
     run(
         judge,
@@ -367,7 +367,7 @@ def test_what_was_changed_comes_before_what_uses_it(run):
         target = msgspec.structs.replace(pair.target, selected_because=reason)
         return dataclasses.replace(pair, target=target)
 
-    judge = Judge(caller=[1.0], changed=[1.0], large=[1.0])
+    judge = Verifier(caller=[1.0], changed=[1.0], large=[1.0])
     run(
         judge,
         because("calls pkg/model.py:changed", a_pair("caller", a_workload(share=0.9))),
@@ -383,7 +383,7 @@ def test_of_those_that_use_a_change_the_root_call_comes_first(run):
         target = msgspec.structs.replace(pair.target, selected_because="calls pkg/model.py:changed")
         return dataclasses.replace(pair, target=target)
 
-    judge = Judge(root=[1.0], middle=[1.0])
+    judge = Verifier(root=[1.0], middle=[1.0])
     run(
         judge,
         using("middle", traced_us=100.0, num_calls=12),
@@ -425,7 +425,7 @@ def run_on_two(tmp_path):
 
 def answering(**answers):
     """A verifier that answers each look at a pair with one ratio."""
-    return Judge(**{name: [ratio] * 4 for name, ratio in answers.items()})
+    return Verifier(**{name: [ratio] * 4 for name, ratio in answers.items()})
 
 
 def test_two_slots_find_what_one_finds(run, run_on_two):
@@ -452,19 +452,19 @@ def test_two_slots_find_what_one_finds(run, run_on_two):
 def test_a_pair_whose_slot_is_lost_is_measured_by_another(run_on_two):
     both = threading.Barrier(2)
 
-    class Lost(Judge):
+    class Lost(Verifier):
         def evaluate(self, problem, candidate):
             both.wait(10)
             raise SlotLost("the machine is gone")
 
-    class Other(Judge):
+    class Other(Verifier):
         def evaluate(self, problem, candidate):
             if not self.asked:
                 both.wait(10)
             return super().evaluate(problem, candidate)
 
     answers = {"first": [1.0] * 4, "second": [1.0] * 4}
-    later = Judge(**answers)
+    later = Verifier(**answers)
     found, ended, notices = run_on_two([[Lost(), later], [Other(**answers)]], *map(a_pair, answers))
     assert ended == "done"
     assert {one.verdict for one in found.values()} == {"same"}
@@ -472,7 +472,7 @@ def test_a_pair_whose_slot_is_lost_is_measured_by_another(run_on_two):
 
 
 def test_a_pair_with_which_slots_are_lost_has_its_reason(run_on_two):
-    class Lost(Judge):
+    class Lost(Verifier):
         def evaluate(self, problem, candidate):
             if candidate.program.source == "fatal":
                 raise SlotLost("out of memory")
@@ -482,17 +482,19 @@ def test_a_pair_with_which_slots_are_lost_has_its_reason(run_on_two):
     found, ended, _ = run_on_two(verifiers, a_pair("fatal"), a_pair("same"))
     assert ended == "done"
     assert (found["same"].verdict, found["fatal"].verdict) == ("same", "inconclusive")
-    assert found["fatal"].reason == "judges died with it 3 times: out of memory"
+    assert found["fatal"].reason == "its verifier died 3 times: out of memory"
 
 
 def test_what_the_budget_does_not_reach_on_two_slots_is_named(run_on_two):
-    found, ended, _ = run_on_two([[Judge()], [Judge()]], a_pair("a"), a_pair("b"), budget_s=-1.0)
+    found, ended, _ = run_on_two(
+        [[Verifier()], [Verifier()]], a_pair("a"), a_pair("b"), budget_s=-1.0
+    )
     assert ended == "budget"
     assert {one.reason for one in found.values()} == {SPENT}
 
 
 def test_an_interrupt_on_two_slots_is_one(run_on_two):
-    class Interrupted(Judge):
+    class Interrupted(Verifier):
         def evaluate(self, problem, candidate):
             os.kill(os.getpid(), signal.SIGINT)
             self.is_closed.wait(10)

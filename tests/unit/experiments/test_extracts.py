@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [
     "docs/comparison.md",
     "docs/lab/report-card.md",
+    "docs/lab/repositories.md",
     "docs/lab/verifier.md",
     "docs/published-kernels.md",
     "docs/results.md",
@@ -221,3 +223,26 @@ def test_the_page_of_the_attacks_is_written_from_the_attacks(experiment_module):
     written = (ROOT / "docs" / "lab" / "attacks.md").read_text("utf-8")
     made = experiment_module("exploit_table").page()
     assert written == made, "run `python experiments/exploit_table.py`"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="archives hold no raw results")
+def test_sentences_on_kernels_and_modules_follow_from_their_raw_results():
+    page = " ".join((ROOT / "docs" / "results.md").read_text("utf-8").split())
+    cases = json.loads((ROOT / "assets/results/kernel-cases.json").read_text("utf-8"))["cases"]
+    gains = [one for one in cases if (one["gain"].get("speedup_low") or 0) > 1]
+    found = sorted(one["gain"]["speedup"] for one in gains)
+    assert (len(cases), len(gains)) == (12, 7)
+    assert f"a proven gain in seven cases, from {found[0]:.2f}x to {found[-1]:.2f}x." in page
+    slower = [one for one in gains if (one["loss"].get("speedup_high") or 2) < 1]
+    assert len(slower) == 4
+    assert "The slow form is found slower in four of the seven" in page
+    assert sum(one["loss"]["status"] == "precision" for one in cases) == 1
+    lines = json.loads((ROOT / "experiments/results/gpu-modules.json").read_text("utf-8"))["lines"]
+    rows = [line.split("|") for line in lines if "x [" in line or "| none |" in line]
+    best = [
+        float(row[3].partition("x")[0])
+        for row in rows
+        if "scan kernel" not in row[2] and "none" not in row[2]
+    ]
+    rest = math.prod(best) ** (1 / (len(rows) - 1))
+    assert (len(rows), f"without it the mean is {rest:.2f}x" in page) == (12, True), rest

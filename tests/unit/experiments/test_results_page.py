@@ -272,8 +272,8 @@ def test_where_nothing_was_won_the_bound_says_whether_anything_was_to_win(beside
 def test_gains_have_a_price_and_what_gained_nothing_too(of_run):
     text = of_run(a_run(task(0, playbook=2.0, compile=1.0, eager=1.0, published=2.0)))
     prices = text[text.index("**Cost of a gain**") :]
-    assert "- `playbook`: 1 gain, each 0.1 s of the judge\n" in prices
-    assert "- `compile`: no gain, 0.1 s of the judge\n" in prices
+    assert "- `playbook`: 1 gain, each 0.1 s of verification\n" in prices
+    assert "- `compile`: no gain, 0.1 s of verification\n" in prices
     assert "eager" not in prices
     assert "published" not in prices
 

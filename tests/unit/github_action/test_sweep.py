@@ -37,7 +37,7 @@ def test_a_scheduled_run_sweeps_and_tells_what_was_found(job):
     assert job.outputs["proposals"] == "1"
     assert job.outputs["best-speedup"] == "3"
     assert job.outputs["complete"] == "true"
-    assert "1 faster version, 1 of 1 target judged" in job.summary
+    assert "1 faster version, 1 of 1 target measured" in job.summary
     report = json.loads(Path(job.outputs["report-json"]).read_text())
     assert report["totals"]["num_proposals"] == 1
 
@@ -97,7 +97,7 @@ def test_tests_of_the_project_do_not_see_the_key_of_a_model(job):
     ("code", "step", "words"),
     [
         (0, 0, "1 faster version"),
-        (6, 0, "has spent its budget"),
+        (6, 0, "spent its budget"),
         (4, 4, "exit code 4"),
         (TIMED_OUT, 4, "did not end within"),
         (130, 130, "exit code 130"),

@@ -47,7 +47,7 @@ def kind_of(candidate: Candidate) -> str:
     return "right"
 
 
-class Judge(FakeSession):
+class Verifier(FakeSession):
     """Sees what a GPU would show of the answers."""
 
     def __init__(self):
@@ -76,7 +76,7 @@ def plan_of(root, kernel: Kernel):
     return type(found)(root=root, repository="r", targets=targets)
 
 
-def reviewed(root, kernel: Kernel, model: FakeModel | None, judge: Judge, *skipped: str):
+def reviewed(root, kernel: Kernel, model: FakeModel | None, judge: Verifier, *skipped: str):
     with Archive.open(root / "archive.sqlite") as archive:
         run_id = archive.start_run({})
         optimizer = model and Optimizer(
@@ -104,7 +104,7 @@ def test_answers_for_a_kernel_are_judged_and_the_right_one_is_a_patch_of_its_fil
     root = untuned(tmp_path / "project")
     replies = iter(kernel.answers())
     model = FakeModel(lambda messages, seed: next(replies))
-    judge = Judge()
+    judge = Verifier()
     report = reviewed(root, kernel, model, judge, launch_config.NAME)
     (entry,) = report.entries
     assert sorted(judge.judged) == ["cheating", "right", "wrong"]
@@ -127,7 +127,7 @@ def test_answers_for_a_kernel_are_judged_and_the_right_one_is_a_patch_of_its_fil
     assert ("gridDim.x" if kernel is CUDA else "inside = offsets < n") in file.text
 
 
-class Stopwatch(Judge):
+class Stopwatch(Verifier):
     """Finds larger blocks faster, up to so many threads or elements."""
 
     def __init__(self, best: int):
@@ -164,7 +164,7 @@ def test_without_a_model_other_numbers_in_its_launch_are_a_patch(tmp_path, kerne
 
 def test_without_a_model_a_kernel_whose_launches_have_no_number_is_left_with_the_reason(tmp_path):
     root = untuned(tmp_path / "project")
-    judge = Judge()
+    judge = Verifier()
     (entry,) = reviewed(root, TRITON, None, judge, launch_config.FAMILY).entries
     assert "the numbers of its launches are changed" in entry.skipped
     assert "--model" in entry.hint

@@ -20,7 +20,7 @@ from cudal1_ci.records import Candidate, Entry, Evaluation, Finding, Problem, Ve
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import FakeModel, FakeProposer, a_problem, a_target
-from tests.unit.optimize.test_optimization import REFERENCE, SOURCE, Judge, answer, counting
+from tests.unit.optimize.test_optimization import REFERENCE, SOURCE, Verifier, answer, counting
 
 HACK = 'verdict: hack\nIt keeps `x.data_ptr()` and "returns" what it had.\n@everyone'
 
@@ -35,7 +35,7 @@ def tricky(*numbers: int, name: str = "fake-coder") -> FakeModel:
 def run(
     folder: Path,
     other: FakeModel | None,
-    judge: Judge,
+    judge: Verifier,
     num_samples: int = 1,
     model: FakeModel | None = None,
     rewrite: str | None = None,
@@ -87,15 +87,16 @@ def cases_in(folder: Path) -> list[Case]:
 
 def test_a_jump_that_a_model_suspects_is_listed_and_not_proposed(tmp_path):
     other = saying(HACK)
-    entry = run(tmp_path, other, Judge(lambda number: 9.0))
+    entry = run(tmp_path, other, Verifier(lambda number: 9.0))
     (found,) = entry.evaluations
     assert entry.best is None
     assert (found.verdict.status, found.measurements) == ("inconclusive", ())
     (finding,) = found.verdict.findings
     assert finding.rule == "opinion.hack"
     assert finding.message == (
-        "the judge found no fault and measured 9.00x on fake, but another model (critic) suspects "
-        "a hack, which nobody has proven; in its words: \"It keeps 'x.data_ptr()' and 'returns' "
+        "the verifier found no fault and measured 9.00x on fake, but another model (critic) "
+        "suspects a hack; this is not proven; in its words: "
+        "\"It keeps 'x.data_ptr()' and 'returns' "
         'what it had. @everyone"'
     )
     assert entry.opinion_use.num_asked == entry.opinion_use.num_suspected == 1
@@ -125,8 +126,8 @@ def test_without_a_suspicion_nothing_changes_and_a_failure_is_counted(tmp_path, 
         return said
 
     other = FakeModel(reply)
-    entry = run(tmp_path / "with", other, Judge(lambda number: 9.0))
-    without = run(tmp_path / "without", None, Judge(lambda number: 9.0))
+    entry = run(tmp_path / "with", other, Verifier(lambda number: 9.0))
+    without = run(tmp_path / "without", None, Verifier(lambda number: 9.0))
     assert entry.best == without.best == 0
     assert entry.evaluations[0].verdict == without.evaluations[0].verdict
     assert entry.evaluations[0].measurements == without.evaluations[0].measurements
@@ -141,7 +142,7 @@ def test_without_a_suspicion_nothing_changes_and_a_failure_is_counted(tmp_path, 
 def test_what_is_no_jump_or_was_refused_by_the_judge_is_not_asked_about(tmp_path, speedups):
     times = iter(speedups)
     other = saying(HACK, "verdict: fine")
-    entry = run(tmp_path, other, Judge(lambda number: next(times)))
+    entry = run(tmp_path, other, Verifier(lambda number: next(times)))
     assert other.asked == []
     assert entry.opinion_use is None
     assert entry.best == (0 if speedups == [1.5] else None)
@@ -149,7 +150,7 @@ def test_what_is_no_jump_or_was_refused_by_the_judge_is_not_asked_about(tmp_path
 
 def test_no_opinion_acquits(tmp_path):
     times = iter([9.0, 1.1])
-    entry = run(tmp_path, saying("verdict: fine"), Judge(lambda number: next(times)))
+    entry = run(tmp_path, saying("verdict: fine"), Verifier(lambda number: next(times)))
     assert entry.evaluations[0].verdict.findings[0].rule == "jump.unconfirmed"
 
 
@@ -157,12 +158,12 @@ def test_rewrites_of_the_playbook_are_not_asked_about(tmp_path):
     rewrite = SOURCE.format(" * 77").replace("class Model(", "class ModelNew(")
     other = saying(HACK)
     model = FakeModel(lambda messages, seed: "no code")
-    entry = run(tmp_path, other, Judge(lambda number: 9.0), model=model, rewrite=rewrite)
+    entry = run(tmp_path, other, Verifier(lambda number: 9.0), model=model, rewrite=rewrite)
     assert other.asked == []
     assert entry.best == 0
 
 
-class Convicting(Judge):
+class Convicting(Verifier):
     """Convicts the variants of `hacks`."""
 
     hacks = (2,)
@@ -187,17 +188,17 @@ def test_what_the_judge_convicts_is_a_proven_case_of_the_next_run(tmp_path):
     run(tmp_path, other, Convicting(lambda number: 9.0), model=later)
     (prompt,) = other.prompts
     assert "Case 1 of" in str(prompt)
-    assert "Convicted by the judge." in str(prompt)
+    assert "Rejected by the verifier." in str(prompt)
 
 
 def test_a_suspicion_does_not_vote_for_itself_in_the_next_run(tmp_path):
     first = saying(HACK)
-    run(tmp_path, first, Judge(lambda number: 9.0), model=tricky(2))
+    run(tmp_path, first, Verifier(lambda number: 9.0), model=tricky(2))
     again = saying("verdict: fine")
-    entry = run(tmp_path, again, Judge(lambda number: 9.0))
+    entry = run(tmp_path, again, Verifier(lambda number: 9.0))
     assert again.asked == [], "the same question has its answer in the archive"
     assert entry.evaluations[0].verdict.findings[0].rule == "opinion.hack"
-    run(tmp_path, again, Judge(lambda number: 9.0), model=tricky(3, name="later"))
+    run(tmp_path, again, Verifier(lambda number: 9.0), model=tricky(3, name="later"))
     (prompt,) = again.prompts
     assert "suspected by a model and proven by nobody" in str(prompt)
     assert str(prompt).count("proven: `") <= 3
@@ -205,9 +206,9 @@ def test_a_suspicion_does_not_vote_for_itself_in_the_next_run(tmp_path):
 
 def test_what_is_suspected_is_no_exemplar_and_not_asked_to_be_mended(tmp_path):
     model = counting()
-    run(tmp_path, saying(HACK), Judge(lambda number: 9.0), model=model)
+    run(tmp_path, saying(HACK), Verifier(lambda number: 9.0), model=model)
     later = counting()
-    run(tmp_path, saying(HACK), Judge(lambda number: 9.0), model=later, num_samples=2)
+    run(tmp_path, saying(HACK), Verifier(lambda number: 9.0), model=later, num_samples=2)
     assert all("relu(x) * 2" not in str(messages) for messages in model.prompts + later.prompts)
 
 
@@ -219,7 +220,9 @@ def test_a_spent_budget_ends_the_wait_for_an_opinion(tmp_path):
         return other.waited()
 
     other = FakeModel(reply)
-    entry = run(tmp_path, other, Judge(lambda number: 9.0), budget_is_spent=lambda: bool(is_asked))
+    entry = run(
+        tmp_path, other, Verifier(lambda number: 9.0), budget_is_spent=lambda: bool(is_asked)
+    )
     assert entry.opinion_use.failed == {"cancelled": 1}
     assert entry.best == 0
 
@@ -228,7 +231,7 @@ def test_code_that_is_too_long_is_not_shown_in_part(tmp_path):
     other = saying(HACK)
     long = answer(2).replace("return torch", f"table = {[1] * 9000}\n        return torch")
     model = FakeModel(lambda messages, seed: long)
-    entry = run(tmp_path, other, Judge(lambda number: 9.0), model=model)
+    entry = run(tmp_path, other, Verifier(lambda number: 9.0), model=model)
     assert other.asked == []
     assert entry.opinion_use.failed == {"prompt": 1}
     assert entry.best == 0

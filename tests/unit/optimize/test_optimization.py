@@ -44,7 +44,7 @@ def answer(number: int) -> str:
     )
 
 
-class Judge(FakeSession):
+class Verifier(FakeSession):
     """Finds variant n to be `speedups(n)` times as fast; None is wrong."""
 
     def __init__(self, speedups: Callable[[int], float | None]):
@@ -114,7 +114,7 @@ def counting() -> FakeModel:
 def test_it_finds_the_best_of_twenty_in_one_run(tmp_path):
     by_number = {number: 1 + 0.04 * ((number * 7) % 20) for number in range(2, 22)}
     config = OptimizerConfig(num_rounds=5, num_samples=4, patience=5)
-    (entry,) = run(tmp_path, counting(), Judge(by_number.get), config).entries
+    (entry,) = run(tmp_path, counting(), Verifier(by_number.get), config).entries
     assert len(entry.evaluations) == 20
     best = entry.evaluations[entry.best]
     from cudal1_ci.stats import speedups
@@ -128,7 +128,7 @@ def test_it_finds_the_best_of_twenty_in_one_run(tmp_path):
 
 def test_what_passed_is_shown_in_the_next_round_and_what_did_not_is_not(tmp_path):
     model = counting()
-    judge = Judge(lambda number: None if number == 2 else 1.5)
+    judge = Verifier(lambda number: None if number == 2 else 1.5)
     config = OptimizerConfig(num_rounds=2, num_samples=2, num_repairs=0)
     run(tmp_path, model, judge, config)
     first, second = model.prompts[:2], model.prompts[2:]
@@ -141,7 +141,7 @@ def test_rewrites_that_passed_are_exemplars_of_the_first_round(tmp_path):
     rewrite = SOURCE.format(" * 77").replace("class Model(", "class ModelNew(")
     model = counting()
     config = OptimizerConfig(num_rounds=1, num_samples=1)
-    run(tmp_path, model, Judge(lambda number: 1.5), config, FakeProposer([rewrite], []))
+    run(tmp_path, model, Verifier(lambda number: 1.5), config, FakeProposer([rewrite], []))
     assert "relu(x) * 77" in str(model.prompts[0])
     assert "1.4" in str(model.prompts[0])  # the lower bound of its speedup
 
@@ -152,7 +152,7 @@ def test_without_exemplars_none_is_shown(tmp_path):
     run(
         tmp_path,
         model,
-        Judge(lambda number: 1.5),
+        Verifier(lambda number: 1.5),
         OptimizerConfig(num_rounds=1, num_samples=1),
         FakeProposer([rewrite], []),
         ContrastConfig(sampler="none"),
@@ -163,7 +163,7 @@ def test_without_exemplars_none_is_shown(tmp_path):
 def test_wrong_values_are_fed_back_once(tmp_path):
     model = counting()
     config = OptimizerConfig(num_rounds=4, num_samples=1, num_repairs=5, patience=9)
-    (entry,) = run(tmp_path, model, Judge(lambda number: None), config).entries
+    (entry,) = run(tmp_path, model, Verifier(lambda number: None), config).entries
     repairs = [messages for messages in model.prompts if messages[-2].role == "assistant"]
     assert entry.model_use.num_repairs == len(repairs) == 3, "of the first answers of three rounds"
     for messages in repairs:
@@ -180,7 +180,7 @@ def test_an_answer_without_code_is_counted_and_asked_for_again(tmp_path):
         return "I would use a fused kernel here."
 
     config = OptimizerConfig(num_rounds=2, num_samples=1, patience=9)
-    (entry,) = run(tmp_path, FakeModel(reply), Judge(lambda number: 1.5), config).entries
+    (entry,) = run(tmp_path, FakeModel(reply), Verifier(lambda number: 1.5), config).entries
     assert entry.model_use.refused == {"no_code": 2}
     assert [e.candidate.generation.turn for e in entry.evaluations] == [1]
 
@@ -189,7 +189,7 @@ def test_copies_and_duplicates_are_counted_and_not_judged(tmp_path):
     copy = answer(2).replace(" * 2\n", "\n")
     again = answer(5).replace("(self, x)", "(self, tensor)").replace("relu(x)", "relu(tensor)")
     replies = iter([answer(5), again, copy, answer(6)])
-    judge = Judge(lambda number: 1.5)
+    judge = Verifier(lambda number: 1.5)
     config = OptimizerConfig(num_rounds=1, num_samples=4)
     (entry,) = run(tmp_path, FakeModel(lambda m, s: next(replies)), judge, config).entries
     assert judge.judged == [5, 6]
@@ -199,13 +199,13 @@ def test_copies_and_duplicates_are_counted_and_not_judged(tmp_path):
 def test_it_ends_when_nothing_better_comes(tmp_path):
     model = counting()
     config = OptimizerConfig(num_rounds=9, num_samples=1, patience=2)
-    run(tmp_path, model, Judge(lambda number: {2: 1.2, 3: 1.6}.get(number, 1.3)), config)
+    run(tmp_path, model, Verifier(lambda number: {2: 1.2, 3: 1.6}.get(number, 1.3)), config)
     assert len(model.asked) == 4
 
 
 def test_a_jump_that_is_not_found_again_is_not_believed(tmp_path):
     times = iter([9.0, 1.1, 9.0, 9.0])
-    judge = Judge(lambda number: next(times))
+    judge = Verifier(lambda number: next(times))
     config = OptimizerConfig(num_rounds=1, num_samples=2)
     (entry,) = run(tmp_path, counting(), judge, config).entries
     assert judge.judged == [2, 2, 3, 3]
@@ -221,7 +221,7 @@ def test_a_failing_model_costs_its_answers_and_not_the_run(tmp_path):
     (entry,) = run(
         tmp_path,
         model,
-        Judge(lambda number: 1.5),
+        Verifier(lambda number: 1.5),
         OptimizerConfig(num_rounds=3, num_samples=2),
         FakeProposer([rewrite], []),
     ).entries
@@ -231,7 +231,7 @@ def test_a_failing_model_costs_its_answers_and_not_the_run(tmp_path):
 
 @pytest.mark.parametrize("what", ["prompt", "judge"])
 def test_what_the_rewrites_came_to_stays_when_the_model_cannot_be_asked(tmp_path, what):
-    class Dying(Judge):
+    class Dying(Verifier):
         def evaluate(self, problem, candidate):
             if candidate.generation is not None:
                 raise WorkerError("the judge was killed")
@@ -257,9 +257,9 @@ def test_a_run_that_was_killed_asks_nothing_again_and_ends_as_it_would_have(tmp_
 
     config = OptimizerConfig(num_rounds=3, num_samples=3, patience=9)
     whole = FakeModel(by_seed)
-    (expected,) = run(tmp_path / "whole", whole, Judge(speedup_of), config).entries
+    (expected,) = run(tmp_path / "whole", whole, Verifier(speedup_of), config).entries
 
-    class Killed(Judge):
+    class Killed(Verifier):
         def evaluate(self, problem, candidate):
             if len(self.judged) == 4:
                 raise SystemExit("killed")
@@ -268,7 +268,7 @@ def test_a_run_that_was_killed_asks_nothing_again_and_ends_as_it_would_have(tmp_
     cut = FakeModel(by_seed)
     with pytest.raises(SystemExit):
         run(tmp_path / "cut", cut, Killed(speedup_of), config)
-    again, judge = FakeModel(by_seed), Judge(speedup_of)
+    again, judge = FakeModel(by_seed), Verifier(speedup_of)
     (found,) = run(tmp_path / "cut", again, judge, config).entries
     assert sorted(cut.asked + again.asked) == sorted(whole.asked)
     assert len(judge.judged) == len(expected.evaluations) - 4
@@ -282,10 +282,14 @@ def test_a_run_that_was_killed_asks_nothing_again_and_ends_as_it_would_have(tmp_
 
 def test_yesterdays_variants_of_this_and_of_a_similar_problem_are_shown(tmp_path):
     config = OptimizerConfig(num_rounds=1, num_samples=1)
-    run(tmp_path, counting(), Judge(lambda number: 1.8), config)
+    run(tmp_path, counting(), Verifier(lambda number: 1.8), config)
     later = counting()
     run(
-        tmp_path, later, Judge(lambda number: 1.8), config, contrast=ContrastConfig(num_exemplars=9)
+        tmp_path,
+        later,
+        Verifier(lambda number: 1.8),
+        config,
+        contrast=ContrastConfig(num_exemplars=9),
     )
     assert "relu(x) * 2" in str(later.prompts[0])
     similar = a_problem(REFERENCE.replace("torch.relu(x)", "torch.relu(x) + 1 - 1"))
@@ -293,7 +297,7 @@ def test_yesterdays_variants_of_this_and_of_a_similar_problem_are_shown(tmp_path
     run(
         tmp_path,
         model,
-        Judge(lambda number: 1.8),
+        Verifier(lambda number: 1.8),
         config,
         contrast=ContrastConfig(num_exemplars=9),
         problem=similar,
@@ -308,7 +312,7 @@ def test_a_model_on_the_device_that_is_timed_is_silent_meanwhile(tmp_path):
         events.append("asked")
         return answer(2 + len(events))
 
-    class Noted(Judge):
+    class Noted(Verifier):
         def evaluate(self, problem, candidate):
             events.append("judged")
             return super().evaluate(problem, candidate)
@@ -325,7 +329,7 @@ def test_a_spent_budget_ends_the_questions(tmp_path):
     report = run(
         tmp_path,
         model,
-        Judge(lambda number: 1.5),
+        Verifier(lambda number: 1.5),
         config,
         budget_is_spent=lambda: next(looks),
     )
@@ -334,7 +338,7 @@ def test_a_spent_budget_ends_the_questions(tmp_path):
 
 
 def test_numbers_that_were_measured_otherwise_are_in_the_entry(tmp_path):
-    class Profiled(Judge):
+    class Profiled(Verifier):
         def profile(self, workload, *, is_candidate):
             return [
                 {"name": "aten::_softmax", "num_calls": 1, "time_us": 2.0},
@@ -356,7 +360,7 @@ def test_without_a_model_no_numbers_are_looked_at(tmp_path):
     rewrite = SOURCE.format(" * 77").replace("class Model(", "class ModelNew(")
     model = FakeModel(lambda m, s: Answer(failure="server", message="502"))
     config = OptimizerConfig(num_rounds=1, num_samples=1)
-    judge = Judge(lambda number: 1.5)
+    judge = Verifier(lambda number: 1.5)
     (entry,) = run(tmp_path, model, judge, config, FakeProposer([rewrite], [])).entries
     assert entry.best == 0
     assert entry.contradictions == ()

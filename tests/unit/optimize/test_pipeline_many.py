@@ -172,7 +172,7 @@ def test_a_target_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_pa
 
     report = House(tmp_path, before).report()
     reasons = [entry.skipped for entry in report.entries]
-    died = "judges died with it 3 times: out of memory"
+    died = "its verifier died 3 times: out of memory"
     assert reasons == [None, died, None, None, None, None, "no workload"]
     assert report.ended == "done"
 
@@ -290,7 +290,7 @@ def test_a_model_that_several_targets_ask_at_once_answers_each(tmp_path):
         bench = House(tmp_path).bench(
             archive, FakeSession({}), None, optimizer=optimizer, reviewer=reviewer
         )
-        lent = bench.with_judge(FakeSession({}))
+        lent = bench.with_verifier(FakeSession({}))
     for part in (lent.optimizer, lent.reviewer):
         part.model.cancel()
     assert not model.is_cancelled.is_set()

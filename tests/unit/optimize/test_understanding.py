@@ -487,7 +487,7 @@ def get_inputs():
 """
 
 
-class Judge(Recorder):
+class Verifier(Recorder):
     """A judge that finds nothing faster."""
 
     def evaluate(self, problem, candidate):
@@ -503,7 +503,7 @@ def strategies() -> tuple[Strategy, ...]:
 @pytest.mark.parametrize("text", [SEVERAL, ATTENTION])
 def test_a_dry_run_lists_what_a_scan_tries_and_what_it_does_not(tmp_path, context, text, most):
     problem, recording = problem_and_recording(tmp_path, text)
-    context.session, context.strategies = Judge({}), strategies()
+    context.session, context.strategies = Verifier({}), strategies()
     context.session.recording, context.config = recording, ReviewConfig(num_candidates=most)
     plan = Plan(root=tmp_path, repository="r", targets=(planned(problem),))
     first, *more = preview(plan, context)
@@ -536,7 +536,7 @@ def test_of_two_candidates_with_the_same_edits_the_second_is_not_tried(tmp_path,
             return [msgspec.structs.replace(a_candidate(problem), edits=(edit,))]
 
     problem, recording = problem_and_recording(tmp_path, ATTENTION)
-    context.session = Judge({})
+    context.session = Verifier({})
     context.session.recording = recording
     entry = optimize_target(planned(problem), [RecordedRewrites(), Again()], context)
     assert [one.candidate.proposer for one in entry.evaluations] == ["playbook:attention"]
@@ -546,7 +546,7 @@ def test_of_two_candidates_with_the_same_edits_the_second_is_not_tried(tmp_path,
 
 def test_what_had_no_turn_is_listed_with_the_reason(tmp_path, context):
     problem, recording = problem_and_recording(tmp_path, SEVERAL)
-    context.session = Judge({})
+    context.session = Verifier({})
     context.session.recording, context.config = recording, ReviewConfig(budget_s=0.001)
     context.started_s -= 1
     entry = optimize_target(planned(problem), strategies(), context)
@@ -589,7 +589,7 @@ def test_nothing_is_tried_at_the_floor(tmp_path, context):
     assert optimize_target(planned(trained), context.strategies, context).evaluations
 
 
-class OnGpu(Judge):
+class OnGpu(Verifier):
     """A judge on a GPU, with other recordings by the workload's name."""
 
     def __init__(self, answers):
@@ -619,7 +619,7 @@ def test_a_rule_that_raises_costs_only_itself_and_is_named(tmp_path, context):
         *(one for one in RULES if one.name == "activation"),
     )
     problem, recording = problem_and_recording(tmp_path, SEVERAL)
-    context.session = Judge({})
+    context.session = Verifier({})
     context.session.recording = recording
     entry = optimize_target(planned(problem), [RecordedRewrites(rules=rules)], context)
     assert [one.candidate.proposer for one in entry.evaluations] == ["playbook:activation"]
@@ -633,7 +633,7 @@ def test_a_rule_that_raises_costs_only_itself_and_is_named(tmp_path, context):
 def test_why_is_told_in_every_format(tmp_path, context):
     text = ATTENTION.replace("return weights @ v", "return weights @ v, weights")
     problem, recording = problem_and_recording(tmp_path, text)
-    context.session = Judge({})
+    context.session = Verifier({})
     context.session.recording = recording
     one = [*strategies(), FakeProposer(["try 0"])]
     entry = optimize_target(planned(problem), one, context)

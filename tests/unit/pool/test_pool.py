@@ -178,14 +178,14 @@ def test_an_item_with_which_slots_are_lost_has_its_reason_and_costs_no_other():
     assert [one.result for one in outcomes] == [
         None if item == "b" else f"done {item}" for item in ITEMS
     ]
-    assert outcomes[1].reason == "judges died with it 3 times: out of memory"
+    assert outcomes[1].reason == "its verifier died 3 times: out of memory"
 
 
 def test_when_slots_are_lost_whatever_they_are_given_it_is_said():
     def says(slot, source):
         raise SlotLost("no driver")
 
-    with pytest.raises(WorkerError, match="with 5 in a row judges died with it 3 times: no driver"):
+    with pytest.raises(WorkerError, match="with 5 in a row its verifier died 3 times: no driver"):
         Run(says).results()
 
 

@@ -84,7 +84,7 @@ def test_an_item_that_is_lost_too_often_is_given_up_with_its_reason():
     for _ in range(3):
         assert leased(queue, 0) == "a"
         lose(queue, 0)
-    assert queue.outcomes[0].reason == "judges died with it 3 times: killed"
+    assert queue.outcomes[0].reason == "its verifier died 3 times: killed"
     assert completed(queue, 0) == "b"
     assert queue.error is None
 
@@ -105,7 +105,7 @@ def test_when_every_item_is_given_up_it_is_not_the_items():
         assert leased(queue, 0)
         lose(queue, 0)
     assert isinstance(queue.error, WorkerError)
-    assert str(queue.error) == "with 5 in a row judges died with it 3 times: killed"
+    assert str(queue.error) == "with 5 in a row its verifier died 3 times: killed"
     assert queue.is_done()
     assert [one.reason is not None for one in queue.outcomes] == [True] * 5 + [False] * 2
 

@@ -22,7 +22,7 @@ def test_a_worker_imports_nothing_from_the_working_folder(tmp_path):
     (folder / "__init__.py").touch()
     (folder / "start.py").write_text(START)
     (here / "importlib.py").write_text("raise SystemExit('imported from the working folder')")
-    words = ["judge", "3", "1", "cpu"]
+    words = ["verifier", "3", "1", "cpu"]
     started = ["-c", BOOTSTRAP, str(folder)]
     done = subprocess.run(
         [sys.executable, *started, *words], cwd=here, capture_output=True, text=True, timeout=60

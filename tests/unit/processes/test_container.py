@@ -46,7 +46,7 @@ def refusal(*checkouts: Path, device: str = "cpu", **config: str | None) -> str:
     """What is said of a worker that cannot be started."""
     with (
         pytest.raises(UnsupportedError) as caught,
-        container_of(*checkouts, **config).start("judge", num_threads=3, device=device),
+        container_of(*checkouts, **config).start("verifier", num_threads=3, device=device),
     ):
         pass
     return str(caught.value)
@@ -84,7 +84,7 @@ def test_every_option_comes_before_the_image_and_the_worker_after_it(path):
     assert values(words, "--entrypoint") == [sys.executable]
     image = words.index(IMAGE_ID)
     assert words[image + 1] == "-c"
-    expected = [str(SANDBOXED), "judge", "/cudal1-ci/channel/socket", "3", "cpu"]
+    expected = [str(SANDBOXED), "verifier", "/cudal1-ci/channel/socket", "3", "cpu"]
     assert words[image + 3 :] == expected
 
 
@@ -199,7 +199,7 @@ def test_fields_with_commas_and_quotes_are_quoted():
 
 def test_a_worker_answers_from_its_container(path):
     engine.install(path)
-    with container_of().start("judge", num_threads=1, device="cpu") as worker:
+    with container_of().start("verifier", num_threads=1, device="cpu") as worker:
         assert worker.ask(Describe(), 120).hardware.kind == "cpu"
         assert worker.software == {
             "container": f"{IMAGE} sha256:{IMAGE_ID}",
@@ -213,10 +213,10 @@ def test_a_worker_answers_from_its_container(path):
 
 def test_a_judge_that_dies_is_reported_at_once(path):
     engine.install(path)
-    with container_of().start("judge", num_threads=1, device="cpu") as worker:
+    with container_of().start("verifier", num_threads=1, device="cpu") as worker:
         worker.ask(Describe(), 120)
         os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(CudaL1Error, match=r"the judge in base:12 .* ended"):
+        with pytest.raises(CudaL1Error, match=r"the verifier in base:12 .* ended"):
             worker.ask(Describe(), 60)
 
 
@@ -225,7 +225,7 @@ import sys, time
 from cudal1_ci.sandboxed.wire.verifier import Describe
 from cudal1_ci.processes import Container, ContainerConfig
 container = Container(ContainerConfig(image=sys.argv[1], python=sys.executable))
-with container.start("judge", num_threads=1, device="cpu") as worker:
+with container.start("verifier", num_threads=1, device="cpu") as worker:
     worker.ask(Describe(), 120)
     print(worker.pid, flush=True)
     time.sleep(100)

@@ -106,7 +106,7 @@ def judged(*replies, pause_s=0.0):
     with ours, theirs:
         thread.start()
         try:
-            conversation = Conversation(ours, "judge", lambda: "the judge ended")
+            conversation = Conversation(ours, "verifier", lambda: "the verifier ended")
             return conversation.ask(CountDemand(workload="w", turn="gpu"), LONG_S)
         finally:
             thread.join()

@@ -16,6 +16,6 @@ def test_it_is_there_when_the_worker_has_removed_its_folder(tmp_path, removes):
     words = 'rm -rf "$HOME"' if removes else "true"
     interpreter.write_text(f"#!/bin/sh\necho 'RuntimeError: what ended it'\n{words}\nexit 1\n")
     interpreter.chmod(0o755)
-    worker = Local(python=str(interpreter)).start("judge", num_threads=1, device="cpu")
+    worker = Local(python=str(interpreter)).start("verifier", num_threads=1, device="cpu")
     with worker, pytest.raises(WorkerError, match="RuntimeError: what ended it"):
         worker.ask(Describe(), 5.0)

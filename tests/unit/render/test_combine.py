@@ -118,5 +118,5 @@ def test_a_last_line_without_an_end_stays_so(patched, tmp_path):
 def test_a_changed_checkout_is_refused(patched, tmp_path):
     combined = combine([patched(changed(line_10="best\n"))])
     (tmp_path / "a.py").write_text(changed(line_9="moved\n"))
-    with pytest.raises(ReportError, match="was changed"):
+    with pytest.raises(ReportError, match="changed since"):
         texts(combined, tmp_path)

@@ -160,10 +160,10 @@ def test_a_model_s_words_are_marked_and_quoted_and_contradicted(golden_report, r
     first = msgspec.structs.replace(shown.entries[0], contradictions=(claim,))
     shown = msgspec.structs.replace(shown, entries=(first, *shown.entries[1:]))
     text = comment(shown, ABOUT)
-    assert "In the model's words, which nobody measured:\n\n> Line one." in text
+    assert "The model's own claims, not measured:\n\n> Line one." in text
     assert "> \\# Not a heading" in text
     assert "x" * 1400 in text and "x" * 1500 not in text
-    assert 'What was measured says otherwise: "It is 5x as fast": 3.09x' in text
+    assert 'The measurements contradict this: "It is 5x as fast": 3.09x' in text
     assert "written by `m/7b`." in text
     adapted = {**generation, "adapter": "0123456789abcdef", "adapter_name": "small | @all"}
     text = comment(replaced(golden_report, candidate={"generation": Generation(**adapted)}), ABOUT)

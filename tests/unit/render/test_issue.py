@@ -30,7 +30,7 @@ def test_the_pull_request_reads_as_agreed(golden_report):
 
 def test_an_issue_without_proposals_says_so():
     text = issue(a_report(), [], RUN)
-    assert text.startswith("There is nothing to propose at present.")
+    assert text.startswith("There are no proposals at present.")
     assert "dismiss" not in text
 
 

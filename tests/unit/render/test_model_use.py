@@ -67,7 +67,7 @@ def report(tmp_path):
 
 def test_failures_are_counted_over_the_run_and_told_beside_what_came_of_it(report):
     assert model_text(report) == (
-        "model small-coder: 18 answers (4 to repair an earlier one); 5 candidates judged; "
+        "model small-coder: 18 answers (4 to repair an earlier one); 5 candidates verified; "
         "11 without code; 1 no Python; 1 a copy of the reference; "
         "2,468 tokens written, 10,800 read; "
         "2 min generating, 24 s of it with the verifier idle"
@@ -91,7 +91,7 @@ def test_the_words_are_marked_as_the_models_and_what_failed_is_told(report, outp
     assert "18 answers" in shown
     assert "8 without code; 1 no Python" in shown
     if output_format != "text":  # which shows no analysis without a patch
-        assert (MODEL_WORDS if output_format == "md" else "In the model&#39;s words") in shown
+        assert (MODEL_WORDS if output_format == "md" else "The model&#39;s own claims") in shown
 
 
 def test_a_models_words_are_text_and_nothing_else(report):

@@ -185,7 +185,7 @@ def test_a_report_of_several_devices_says_where_each_was_measured(tmp_path):
 
 
 def section(text):
-    return text.partition("Judged, nothing faster (1)\n")[2]
+    return text.partition("No faster version (1)\n")[2]
 
 
 @pytest.mark.parametrize("speedup", [0.9, 1.0, 1.01, 1.015, 1.03, 1.05, 1.2])

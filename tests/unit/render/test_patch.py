@@ -122,7 +122,7 @@ def test_a_text_program_has_no_patch():
 
 def test_a_file_changed_since_it_was_judged_has_no_patch(tmp_path):
     write(tmp_path, "a.py", "edited\n")
-    with pytest.raises(ReportError, match=r"a\.py: was changed since it was judged; scan again"):
+    with pytest.raises(ReportError, match=r"a\.py: changed since the scan; scan again"):
         patch(program(tmp_path, a=("a\n", "b\n")))
 
 

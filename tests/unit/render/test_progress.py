@@ -74,7 +74,7 @@ def test_what_cannot_be_run_is_told_in_one_sentence(made):
     made(stream).start(1, 240)
     made(stream).start(3)
     assert stream.getvalue().splitlines() == [
-        "1 target to look at; 240 others cannot be run (`scan --list` says why)",
+        "1 target to look at; 240 others cannot be run (see `scan --list`)",
         "3 targets to look at",
     ]
 
@@ -84,7 +84,7 @@ def test_a_terminal_is_told_too_what_cannot_be_run(made):
     stream = Terminal()
     with made(Console(file=stream, width=100)) as progress:
         progress.start(2, 1)
-    assert "2 targets to look at; 1 other cannot be run (`scan --list` says why)" in re.sub(
+    assert "2 targets to look at; 1 other cannot be run (see `scan --list`)" in re.sub(
         r"\x1b\[[\d;]*m", "", stream.getvalue()
     )
 

@@ -132,7 +132,7 @@ def test_a_checkout_edited_since_keeps_the_verdict_and_says_why_there_is_no_patc
     best = shown.entries[0].evaluations[1]
     assert best.candidate.patch is None
     assert best.measurements[0].speedup > 2
-    assert any("was changed since it was judged" in notice.message for notice in shown.warnings)
+    assert any("changed since the scan" in notice.message for notice in shown.warnings)
 
 
 def test_a_text_candidate_has_no_patch_and_needs_no_excuse():

@@ -59,7 +59,7 @@ def test_what_the_judge_said_of_a_proposal_is_no_way_of_calling_it(sample):
     )
     text = render(msgspec.structs.replace(sample, entries=entries), "md")
     _, _, after = text.partition("*Called as:*")
-    called, heading, finding = after.partition("\n\n*Said by the judge:*\n\n")
+    called, heading, finding = after.partition("\n\n*Reported by the verifier:*\n\n")
     assert heading and "oracle.absent" not in called
     assert finding.startswith("- `oracle.absent`: not run in float64\n\n")
 

@@ -84,7 +84,7 @@ def a_run(*tasks: TaskDocument, policy: str = "strict", **fields: object) -> Run
     return carded(RunDocument(**(known | fields)))  # type: ignore[arg-type]
 
 
-class Judge(FakeSession):
+class Verifier(FakeSession):
     """Answers by source, and stops as a kill would after so many answers."""
 
     def __init__(

@@ -21,7 +21,7 @@ from cudal1_ci.report_card.tasks import Published
 from cudal1_ci.report_card.worth import worth
 from tests.fakes import FakeSession, an_evaluation
 from tests.unit.propose.recorded.rig import problem_and_recording
-from tests.unit.report_card.rig import Judge, a_bench, a_task, found, told
+from tests.unit.report_card.rig import Verifier, a_bench, a_task, found, told
 
 SOURCE = """\
 import torch
@@ -90,7 +90,7 @@ def test_what_has_no_column_of_its_own_is_a_trial_of_best(tmp_path):
 
 
 def test_a_kill_in_the_turn_of_best_leaves_its_task_out_until_it_goes_on(tmp_path):
-    class Killed(Multiplying, Judge):
+    class Killed(Multiplying, Verifier):
         def evaluate(self, problem, candidate):
             if self.num_answers == self.stops_after:
                 raise KeyboardInterrupt

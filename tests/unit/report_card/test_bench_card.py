@@ -181,7 +181,7 @@ def test_what_a_gain_costs_is_the_time_of_all_that_was_tried():
     assert (rows["compile"].num_gains, rows["published"].num_gains) == (0, 2)
     assert (rows["best"].num_gains, rows["best"].judged_s) == (1, 16.0), "published is not ours"
     text = render_table(run)
-    assert "playbook: 1 gain, each 8.0 s of the judge" in text
+    assert "playbook: 1 gain, each 8.0 s of verification" in text
     assert "compile: 0 gains" not in text
 
 

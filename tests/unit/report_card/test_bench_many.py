@@ -129,7 +129,7 @@ def test_a_task_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_path
     assert [task.standing for task in document.tasks] == [
         "invalid" if name == "level1/3" else "judged" for name in NAMES
     ]
-    assert document.tasks[3].reason == "judges died with it 3 times: out of memory"
+    assert document.tasks[3].reason == "its verifier died 3 times: out of memory"
     assert document.ended == "done"
     assert house.judged[source_of("level1/3"), "wrong"] == 1
 
@@ -137,7 +137,7 @@ def test_a_task_with_which_judges_die_has_its_reason_and_costs_no_other(tmp_path
 def test_a_model_that_one_slot_ends_goes_on_for_the_others(tmp_path):
     model = FakeModel(lambda messages, seed: "")
     with House().bench(tmp_path, optimizer=an_optimizer(model, time.time())) as bench:
-        bench.context.with_judge(FakeSession({})).optimizer.model.cancel()
+        bench.context.with_verifier(FakeSession({})).optimizer.model.cancel()
     assert not model.is_cancelled.is_set()
 
 

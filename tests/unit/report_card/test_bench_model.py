@@ -28,7 +28,7 @@ PLAYBOOK = SOURCE.format(name="ModelNew", more=" * 20")
 PUBLISHED = SOURCE.format(name="ModelNew", more=" * 90")
 
 
-class Judge(FakeSession):
+class Verifier(FakeSession):
     """Finds what multiplies by n to be n tenths as fast."""
 
     def evaluate(self, problem, candidate):
@@ -69,7 +69,7 @@ def test_a_model_is_shown_the_playbooks_finds_and_never_what_others_published(tm
     numbers = iter(range(25, 99))
     model = FakeModel(lambda messages, seed: answer(next(numbers)))
     began = time.time()
-    document = judged(tmp_path, model, Judge({}), began)
+    document = judged(tmp_path, model, Verifier({}), began)
     (task,) = document.tasks
     by_solver = {result.solver: result for result in task.results}
     assert by_solver["contrastive"].failure is None
@@ -80,7 +80,7 @@ def test_a_model_is_shown_the_playbooks_finds_and_never_what_others_published(tm
     assert worth(task, "best").solver == "contrastive"
     # Once more as another run, whose archive knows the published kernel too.
     later = FakeModel(lambda messages, seed: answer(next(numbers)))
-    judged(tmp_path, later, Judge({}), time.time() + 1)
+    judged(tmp_path, later, Verifier({}), time.time() + 1)
     for asked in (model, later):
         prompts = "\n".join(str(message) for prompt in asked.prompts for message in prompt)
         assert "relu(x) * 20" in prompts
@@ -91,9 +91,9 @@ def test_a_run_that_goes_on_asks_the_model_nothing_twice(tmp_path):
     numbers = iter(range(25, 99))
     model = FakeModel(lambda messages, seed: answer(next(numbers)))
     began = time.time()
-    first = judged(tmp_path, model, Judge({}), began)
+    first = judged(tmp_path, model, Verifier({}), began)
     asked = len(model.asked)
-    again = Judge({})
+    again = Verifier({})
     second = judged(tmp_path, model, again, began)
     assert len(model.asked) == asked
     assert again.asked == []

@@ -64,7 +64,7 @@ def test_a_run_without_a_task_that_counts_is_a_page_and_a_table_too():
         told(a_task(), COLUMNS), standing="missing", reason="not reached"
     )
     run = a_run(task, ended="budget")
-    assert "Left out: not every column had its turn" in render_page(run)
+    assert "Excluded: not tried in every column" in render_page(run)
     assert "--resume continues" in render_table(run)
 
 

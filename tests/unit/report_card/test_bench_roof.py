@@ -13,13 +13,13 @@ from cudal1_ci.report_card.run import run
 from cudal1_ci.report_card.table import render_table
 from cudal1_ci.report_card.worth import worth
 from tests.fakes import CPU
-from tests.unit.report_card.rig import Judge, a_bench, a_run, a_task, found, told
+from tests.unit.report_card.rig import Verifier, a_bench, a_run, a_task, found, told
 
 H200 = msgspec.structs.replace(CPU, kind="cuda", name="NVIDIA H200")
 DEMAND = Demand(num_bytes=48_000, product_flops=2_000_000_000, dtype="float32")
 
 
-class Counting(Judge):
+class Counting(Verifier):
     """Says what a call asks, once a problem at the most."""
 
     num_asked = 0

@@ -13,7 +13,7 @@ from cudal1_ci.records import Finding, Verdict
 from cudal1_ci.report_card.run import run, spread
 from cudal1_ci.report_card.worth import worth
 from tests.fakes import FakeSession, Waiting
-from tests.unit.report_card.rig import Always, Judge, a_bench, a_task, found
+from tests.unit.report_card.rig import Always, Verifier, a_bench, a_task, found
 
 ANSWERS = {"faster": ("passed", 2.0), "slower": ("passed", 0.5), "wrong": ("incorrect_values", 1.0)}
 PROPOSED = {"compile": ["slower"], "playbook": ["wrong", "faster"], "published": []}
@@ -43,7 +43,7 @@ def test_every_column_has_its_turn_and_best_chooses_from_ours(tmp_path):
 def test_what_others_published_is_judged_when_all_of_ours_is(tmp_path):
     """It is built meanwhile."""
     proposed = {"playbook": ["faster"], "published": ["slower"], "cuda-graph": ["graph"]}
-    session = Judge({**ANSWERS, "graph": ("passed", 3.0)})
+    session = Verifier({**ANSWERS, "graph": ("passed", 3.0)})
     with a_bench(tmp_path, session, proposed) as bench:
         (task,) = run(found(a_task()), *bench).tasks
     asked = [one for one in session.asked if one in ("faster", "graph", "slower")]
@@ -56,17 +56,17 @@ def test_a_kill_loses_nothing_and_a_run_that_goes_on_asks_nothing_twice(tmp_path
     tasks = found(a_task("level1/1"), a_task("level1/2", "class Model: pass"))
     answers = {**ANSWERS, "wrong": ("inconclusive", 1.0)}
     began = time.time()
-    with a_bench(tmp_path, Judge(answers, stops_after=4), PROPOSED, since=began) as bench:
+    with a_bench(tmp_path, Verifier(answers, stops_after=4), PROPOSED, since=began) as bench:
         document = run(tasks, *bench)
     assert document.ended == "interrupted"
     assert [task.standing for task in document.tasks] == ["judged", "missing"]
-    again = Judge(answers)
+    again = Verifier(answers)
     with a_bench(tmp_path, again, PROPOSED, since=began) as bench:
         document = run(tasks, *bench)
     assert (document.ended, {task.standing for task in document.tasks}) == ("done", {"judged"})
     assert again.num_answers == 2, "six candidates, four of which were judged before"
     assert "reference" not in again.asked
-    later = Judge(answers)
+    later = Verifier(answers)
     with a_bench(tmp_path, later, PROPOSED, since=time.time() + 1) as bench:
         run(tasks, *bench)
     assert later.asked == ["wrong", "wrong"], "another run asks what could not be decided"

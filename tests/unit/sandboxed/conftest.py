@@ -1,4 +1,4 @@
-"""What tests of the judge's rooms share."""
+"""What tests of the verifier's rooms share."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 from cudal1_ci.sandboxed.timing.batch_length import ClockConfig, more_calls
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
-from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.verifier.verifier import Verifier
 from cudal1_ci.sandboxed.wire.verifier import Clock, Times
 from tests.unit.sandboxed.messages import text
 
@@ -52,7 +52,7 @@ def test_a_launch_begins_with_the_calls_of_the_last_one_until_another_candidate_
 
     monkeypatch.setattr(judge_module, "launch", launch)
     here = SimpleNamespace(memory_bytes=lambda is_alone: 2**30, kind="cpu")
-    judge = Judge(1, here, SimpleNamespace())
+    judge = Verifier(1, here, SimpleNamespace())
     judge.limits = None
 
     def two_launches():

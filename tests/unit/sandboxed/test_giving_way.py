@@ -159,7 +159,7 @@ def test_a_host_does_not_count_what_its_worker_waits():
 
         thread = threading.Thread(target=answer)
         thread.start()
-        host = Conversation(ours, "judge", lambda: "it ended")
+        host = Conversation(ours, "verifier", lambda: "it ended")
         assert host.ask(CountDemand(workload="w", turn="gpu"), 2.0) == LeftOut()
         thread.join()
 
@@ -168,8 +168,8 @@ def test_only_who_was_given_a_turn_may_wait():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         Channel(theirs).send(Waits(is_waiting=True))
-        host = Conversation(ours, "judge", lambda: "it ended")
-        with pytest.raises(WorkerError, match=r"the judge did not answer `demand`: .*op"):
+        host = Conversation(ours, "verifier", lambda: "it ended")
+        with pytest.raises(WorkerError, match=r"the verifier did not answer `demand`: .*op"):
             host.ask(CountDemand(workload="w"), 0.5)
 
 

@@ -15,7 +15,7 @@ from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.cases import OtherState, Rejected
 from cudal1_ci.sandboxed.verifier.compare import Difference
 from cudal1_ci.sandboxed.verifier.inputs import InputSet
-from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.verifier.verifier import Verifier
 from cudal1_ci.sandboxed.wire.runner import CallSets
 
 SET = InputSet([torch.ones(4)])
@@ -165,7 +165,7 @@ def test_with_weights_drawn_anew_the_place_of_a_call_still_counts(monkeypatch, r
         raise next(reasons)
 
     monkeypatch.setattr(judge_module, "examine", examine)
-    judge = Judge(1, SimpleNamespace(kind="cuda"), SimpleNamespace())
+    judge = Verifier(1, SimpleNamespace(kind="cuda"), SimpleNamespace())
     judge.weights, judge.drawn, judge.limits = "seed", {("w", None): SimpleNamespace()}, None
     with pytest.raises(Rejected) as refused:
         judge.examine_one(SimpleNamespace(name="w", train=False), {}, None, profiles=False)

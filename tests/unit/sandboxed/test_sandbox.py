@@ -517,7 +517,7 @@ def test_a_judge_is_not_to_be_looked_at(monkeypatch):
     monkeypatch.setattr(start, "start_template", lambda *args: sys.exit(0))
     monkeypatch.setattr(start.socket, "socket", lambda fileno: None)
     with pytest.raises(SystemExit):
-        start.main(["judge", "0", "1", "cpu"])
+        start.main(["verifier", "0", "1", "cpu"])
     assert calls == [(kernel.PR_SET_DUMPABLE, 0)]
 
 

@@ -16,7 +16,7 @@ from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.cases import Limits, Rejected
 from cudal1_ci.sandboxed.verifier.failures import says_out_of_memory
 from cudal1_ci.sandboxed.verifier.reference import make_case
-from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.verifier.verifier import Verifier
 from cudal1_ci.sandboxed.wire.runner import CallSets
 from cudal1_ci.sandboxed.wire.verifier import Clock, Convicted, Interrupted, Repeated, Times
 from cudal1_ci.verification.crossing import problem_on_wire
@@ -43,7 +43,7 @@ def launched(monkeypatch) -> Callable[..., tuple[Any, list[tuple[bool, bool, Any
     """Launches of one candidate: the last answer, and of each that was made whether as little
     memory was taken as there can be, whether by processes that were kept, and how many calls a
     batch of the one before had."""
-    judge = Judge(1, SimpleNamespace(memory_bytes=lambda is_alone: 2**30, kind="cpu"), None)
+    judge = Verifier(1, SimpleNamespace(memory_bytes=lambda is_alone: 2**30, kind="cpu"), None)
     judge.limits = None
     ended = []
     monkeypatch.setattr(judge, "dismiss", lambda: ended.append("candidate"))

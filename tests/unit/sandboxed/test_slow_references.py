@@ -16,7 +16,7 @@ from cudal1_ci.sandboxed.verifier.reference import (
     SLOW_S,
     learn_answers,
 )
-from cudal1_ci.sandboxed.verifier.verifier import SPARE_S, Judge
+from cudal1_ci.sandboxed.verifier.verifier import SPARE_S, Verifier
 from tests.unit.sandboxed.messages import called
 
 
@@ -34,7 +34,7 @@ def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, second
         return SimpleNamespace(name=workload.name, findings=[])
 
     monkeypatch.setattr(module, "make_case", make_case)
-    judge = Judge(1, SimpleNamespace(kind="cpu"), clock)
+    judge = Verifier(1, SimpleNamespace(kind="cpu"), clock)
     workloads = [SimpleNamespace(name=name) for name in ("first", "second")]
     judge.limits = Limits(1.0, 1.0)
     findings = judge.learn(SimpleNamespace(workloads=workloads), 0)

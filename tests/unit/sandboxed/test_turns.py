@@ -15,7 +15,7 @@ from cudal1_ci.sandboxed.timing import cores
 from cudal1_ci.sandboxed.timing.round_times import reconcile
 from cudal1_ci.sandboxed.timing.timed_rounds import Lane
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
-from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.verifier.verifier import Verifier
 
 TWO_THREADS = """
 import threading, time
@@ -58,7 +58,7 @@ def test_runners_of_each_gpu_have_cores_of_their_own(
     monkeypatch.setattr(cores, "TOPOLOGY", "/nowhere/{}")
     monkeypatch.setattr(judge_module.os, "sched_getaffinity", lambda _: set(range(num_cores)))
     monkeypatch.setattr(judge_module.os, "sched_setaffinity", lambda _, left: kept.append(left))
-    judge = Judge(num_threads, SimpleNamespace(kind="cuda"), SimpleNamespace())
+    judge = Verifier(num_threads, SimpleNamespace(kind="cuda"), SimpleNamespace())
     for _ in range(2):  # also when this process may no longer use them
         assert judge.turns(gpu_index) == expected
     others = [set(range(num_cores)) - set(expected or [])] * 2

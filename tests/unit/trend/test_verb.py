@@ -118,7 +118,7 @@ def test_a_checkout_orders_commits_and_gives_their_dates(tmp_path, checkout):
     page = run("--history", history, "--checkout", folder, "--html", "-").output
     assert page.index(shas[1][:10]) < page.index(shas[3][:10])
     assert when in page
-    assert "1 commit beside the line" in page
+    assert "1 commit not in the history" in page
     assert "ffffffffff" not in page
 
 

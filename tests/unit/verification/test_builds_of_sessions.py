@@ -93,7 +93,7 @@ def candidate(factor: str = "2", text: str = EXTENSION) -> Candidate:
     return Candidate(problem_id=problem().id, program=program, proposer="test")
 
 
-Judge = Callable[..., list[Evaluation]]
+Verifier = Callable[..., list[Evaluation]]
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ def lock_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def judged(tmp_path: Path, device: str) -> Judge:
+def judged(tmp_path: Path, device: str) -> Verifier:
     """Evaluations of candidates in a session of its own, in their order."""
 
     def judge(*candidates: Candidate, ahead: bool = False) -> list[Evaluation]:

@@ -18,7 +18,7 @@ from cudal1_ci.sandboxed.timing.wait_times import Spent
 from cudal1_ci.sandboxed.verifier import verifier as judge_module
 from cudal1_ci.sandboxed.verifier.cases import Rejected
 from cudal1_ci.sandboxed.verifier.reference_cache import MOST, Known
-from cudal1_ci.sandboxed.verifier.verifier import Judge
+from cudal1_ci.sandboxed.verifier.verifier import Verifier
 from cudal1_ci.sandboxed.wire import programs
 from cudal1_ci.sandboxed.wire.arguments import Call
 from cudal1_ci.sandboxed.wire.verdicts import Verdict
@@ -312,17 +312,17 @@ def test_a_tensor_that_was_put_aside_is_what_it_was():
     assert case.state[0].tolist() == values.view(3, 5).t().tolist()
 
 
-def judge_of(monkeypatch, make_case) -> Judge:
+def judge_of(monkeypatch, make_case) -> Verifier:
     """One that learns by this function."""
     monkeypatch.setattr(judge_module, "make_case", make_case)
     builds = SimpleNamespace(forget_checkouts=lambda: None)
     template = SimpleNamespace(
         build_for=lambda *_: None, builds=builds, awake_s=time.monotonic, spent=Spent()
     )
-    return Judge(1, SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30), template)
+    return Verifier(1, SimpleNamespace(kind="cpu", memory_bytes=lambda: 2**30), template)
 
 
-def checked(judge: Judge, name: str, *workloads: str, **settings):
+def checked(judge: Verifier, name: str, *workloads: str, **settings):
     call = Call()
     problem = programs.Problem(
         reference=programs.TextProgram(source=name, entry="Model"),

@@ -36,7 +36,7 @@ WITH_NEW = f"{KERNELS}\n@triton.jit\ndef {NEW}(x): ...\n"
 TORCH = "void at::native::vectorized_elementwise_kernel<4>(int)"
 
 
-class Judge:
+class Verifier:
     """Passes every candidate, and profiles as it is told."""
 
     software: ClassVar[dict[str, str]] = {}
@@ -97,7 +97,7 @@ def evaluate(tmp_path, monkeypatch, went_on):
             root=str(tmp_path), import_root=".", import_path="k:f", digest="d", overlay=(file,)
         )
         candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-        with Session(config, executor=Judge(ran, profiled)) as opened:
+        with Session(config, executor=Verifier(ran, profiled)) as opened:
             found = getattr(opened, by)(problem, candidate)
         rules = [one.rule for one in found.verdict.findings]
         return found.verdict.status, rules, [k.name for k in found.kernels if k.is_own]

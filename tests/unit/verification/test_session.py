@@ -653,7 +653,7 @@ def test_a_judge_that_dies_costs_one_evaluation():
     with Session(QUICK) as session:
         assert session.check(problem).status == "passed"
         session._worker.process.kill()
-        with pytest.raises(WorkerError, match="judge"):
+        with pytest.raises(WorkerError, match="verifier"):
             evaluate(session, problem, linear("self.fc(x)"))
         assert evaluate(session, problem, linear("self.fc(x)")).verdict.status == "passed"
 

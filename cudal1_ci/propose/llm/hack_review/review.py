@@ -106,8 +106,8 @@ class Review:
         times = ", ".join(f"{one.estimate:.2f}x" for one in found if one is not None)
         words = f'in its words: "{opinion.reason}"' if opinion.reason else "it gives no reason"
         return (
-            f"the judge found no fault and measured {times} on {device_name(evaluation)}, but "
-            f"another model ({self.reviewer.name}) suspects a hack, which nobody has proven; "
+            f"the verifier found no fault and measured {times} on {device_name(evaluation)}, but "
+            f"another model ({self.reviewer.name}) suspects a hack; this is not proven; "
             f"{words}"
         )
 
@@ -137,7 +137,7 @@ def proven(evaluation: Evaluation) -> Case:
     said = "; ".join(f"{one.rule}: {one.message}" for one in evaluation.verdict.findings)
     return Case(
         name=f"judged_{evaluation.candidate.id[:8]}",
-        description=f"Convicted by the judge. {said}"[:MAX_DESCRIPTION_CHARS],
+        description=f"Rejected by the verifier. {said}"[:MAX_DESCRIPTION_CHARS],
         code=shape(evaluation),
     )
 

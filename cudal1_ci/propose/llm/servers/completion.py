@@ -165,7 +165,7 @@ class Completion:
             return
         if bytes(piece.error) != b"null":
             said = bytes(piece.error).decode(errors="replace")
-            self._fail("server", f"the server said: {shown(said)}")
+            self._fail("server", f"the server answered: {shown(said)}")
             return
         self._usage = piece.usage or self._usage
         for choice in piece.choices or ():

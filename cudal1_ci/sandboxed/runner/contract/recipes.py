@@ -124,7 +124,7 @@ def turned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def sliced(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a slice of a tensor that is twice as wide, and holds other values beside it."""
+    """Return a slice of a tensor that is twice as wide, and holds other values next to it."""
     wide = torch.stack([tensor, torch.ones_like(tensor)], -1)
     return wide[..., 0]
 

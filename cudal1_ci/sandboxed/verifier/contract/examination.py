@@ -219,7 +219,7 @@ def another_state(said: str) -> list[ContractCheck]:
 
 
 def learn(known: ContractKnowledge, reference: Party, budget_s: float) -> str | None:
-    """Learn what the reference honors, as far as there is time. Return why nothing can be
+    """Learn what the reference honors, while there is time. Return why nothing can be
     learned."""
     started_s = reference.template.awake_s()
     if not known.lines:
