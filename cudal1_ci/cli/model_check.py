@@ -34,7 +34,7 @@ def model_diagnoses(config: ModelConfig) -> Iterator[Diagnosis]:
         yield weights(config)
         return
     if importlib.util.find_spec("openai") is None:
-        found = "the openai package is not installed beside cudal1-ci"
+        found = "the openai package is not installed with cudal1-ci"
         fix = "install cudal1-ci with its extra: `uv tool install 'cudal1-ci[model]'`"
         yield Diagnosis(name="model", grade="missing", found=found, fix=fix)
         return

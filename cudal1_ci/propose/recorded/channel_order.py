@@ -43,7 +43,7 @@ def find_convolutions(call: Call) -> Iterator[Change]:
 
 
 def constructor_of(file: File, forward: cst.FunctionDef) -> Sequence[cst.BaseStatement]:
-    """Return the lines of the constructor beside a method; none if the class has no own one."""
+    """Return the lines of the constructor next to a method; none if the class has no own one."""
     block = file.parents.get(forward)
     for one in block.body if isinstance(block, cst.IndentedBlock) else ():
         if isinstance(one, cst.FunctionDef) and one.name.value == "__init__":
