@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from cudal1_ci.propose.editing.rewrite import Rewrite
 from cudal1_ci.propose.recorded.rule import RecordedRule
 from cudal1_ci.propose.recorded.table import RULES
-from cudal1_ci.propose.rewrites.rewrite import Rewrite
 from cudal1_ci.propose.wrappers.table import WRAPPERS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -17,16 +17,16 @@ import libcst as cst
 import msgspec
 
 from cudal1_ci.errors import CudaL1Error
-from cudal1_ci.propose.rewrites.rewrite import (
+from cudal1_ci.propose.editing.rewrite import (
     Rewrite,
     Site,
     SourceEdit,
     defined_in,
     names_of,
 )
-from cudal1_ci.propose.rewrites.terms import code
-from cudal1_ci.propose.rewrites.unused_imports import without_unused
-from cudal1_ci.propose.rewrites.width import within_width
+from cudal1_ci.propose.editing.terms import code
+from cudal1_ci.propose.editing.unused_imports import without_unused
+from cudal1_ci.propose.editing.width import within_width
 from cudal1_ci.propose.target_file import file_of, file_text, find, locate, parsed, with_file
 from cudal1_ci.records import (
     Candidate,

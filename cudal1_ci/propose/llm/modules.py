@@ -13,7 +13,7 @@ from typing import Literal
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.terms import code
+from cudal1_ci.propose.editing.terms import code
 from cudal1_ci.records import TreeProgram
 
 MAX_FILE_BYTES = 2**20

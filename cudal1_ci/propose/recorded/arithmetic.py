@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.layout import with_argument
 from cudal1_ci.propose.recorded.certainty import unstated
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.patterns import (
@@ -20,7 +21,6 @@ from cudal1_ci.propose.recorded.patterns import (
 )
 from cudal1_ci.propose.recorded.reads import only_read
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.rewrites.layout import with_argument
 from cudal1_ci.records.recording import Argument
 
 ANY, NOT_NEGATIVE = (-math.inf, math.inf), (0.0, math.inf)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.attention_match import Step, beta
 from cudal1_ci.propose.recorded.attention_occurrence import Mask, Occurrence, Refused
 from cudal1_ci.propose.recorded.attention_text import Body, Site, is_none_test
 from cudal1_ci.propose.recorded.near import line_of, where
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import stored_names
 
 SCATTERED = "its lines do not follow each other, and a branch reads the weights"
 

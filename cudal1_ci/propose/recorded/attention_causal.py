@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.walk import assigned_name
 from cudal1_ci.propose.recorded.attention_masks import (
     MASKED_BELOW,
     condition_position,
@@ -23,7 +24,6 @@ from cudal1_ci.propose.recorded.attention_occurrence import Occurrence
 from cudal1_ci.propose.recorded.attention_text import Body
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS
 from cudal1_ci.propose.recorded.source import File
-from cudal1_ci.propose.rewrites.walk import assigned_name
 from cudal1_ci.records.recording import Argument
 
 LENGTH_KEPT = frozenset(

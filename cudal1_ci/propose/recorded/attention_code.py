@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.attention_match import VIEWS
 from cudal1_ci.propose.recorded.attention_text import bare
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
 
 
 def names_of_code(*codes: str) -> set[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.rewrite import names_of
 from cudal1_ci.propose.recorded.attention_occurrence import Occurrence, Refused, needed
 from cudal1_ci.propose.recorded.attention_text import is_none_test
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.near import line_of, where
-from cudal1_ci.propose.rewrites.rewrite import names_of
 
 
 def dropout(one: Occurrence) -> str | None:

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.attention_code import names_of_code
 from cudal1_ci.propose.recorded.attention_match import Attention, Step
 from cudal1_ci.propose.recorded.attention_text import Body, Branch, Site, bare
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import Place, Source
-from cudal1_ci.propose.rewrites.terms import names_in
 
 T = TypeVar("T")
 

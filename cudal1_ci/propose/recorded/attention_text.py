@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.walk import assigned_name
 from cudal1_ci.propose.recorded.source import File, is_statement, key_of
-from cudal1_ci.propose.rewrites.walk import assigned_name
 from cudal1_ci.records.recording import Span
 
 BRANCHES = (

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
@@ -24,8 +26,6 @@ from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
 from cudal1_ci.propose.recorded.windows import moving
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 
 @dataclass

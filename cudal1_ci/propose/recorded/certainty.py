@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.rewrite import names_of
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.formulas import ELEMENTWISE, Formula
 from cudal1_ci.propose.recorded.graph import CASTS, Graph, Operation
 from cudal1_ci.propose.recorded.purity import definition_of
 from cudal1_ci.propose.recorded.source import File, Place, Source
-from cudal1_ci.propose.rewrites.rewrite import names_of
-from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
 CONDITIONS = (

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.batch import Batch, append_of, results_of, shown_loop
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
@@ -14,8 +16,6 @@ from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.recurrence import steps_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 ZEROS = ("zeros", "zeros_like", "new_zeros")
 

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.rewrite import names_of
+from cudal1_ci.propose.editing.terms import Names, names_in
+from cudal1_ci.propose.editing.walk import is_pure, stored_names
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import within
 from cudal1_ci.propose.recorded.loop import loops_in
@@ -23,9 +26,6 @@ from cudal1_ci.propose.recorded.reads import (
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import IMPURE, File, Place, bracketed
 from cudal1_ci.propose.recorded.traffic import bytes_of
-from cudal1_ci.propose.rewrites.rewrite import names_of
-from cudal1_ci.propose.rewrites.terms import Names, names_in
-from cudal1_ci.propose.rewrites.walk import is_pure, stored_names
 
 Branch = tuple[cst.If, cst.BaseSuite]
 SIMPLE = (

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.experts import routed
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
 from cudal1_ci.propose.recorded.lifted import (
@@ -24,8 +26,6 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in, rebinds
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 POSITIONS = {"topk": 1, "sort": 1, "max": 1, "min": 1, "argmax": 0, "argmin": 0, "argsort": 0}
 """Operations that return positions, with the number of that output."""

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import is_impure, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 HARMLESS = frozenset(("index_add_", "bool", "int"))
 

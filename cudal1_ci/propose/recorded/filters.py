@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.algebra import BLOCKS, in_one_block, inserted, only_arguments
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import File, Place, bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
 
 SAME_WEIGHTS = (
     *("view", "reshape", "expand", "repeat", "unsqueeze", "contiguous", "to", "float"),

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import JUMPS, Loop, for_in, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
@@ -24,8 +26,6 @@ from cudal1_ci.propose.recorded.tensor_lists import (
     negated,
     stored_in,
 )
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import stored_names
 
 ROOTS = ("0.5", ".5", "(1/2)", "(1./2)", "(1.0/2)", "(1/2.0)", "(1.0/2.0)", "(1./2.)", "(0.5)")
 Statement = cst.BaseSmallStatement | cst.If

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
@@ -30,8 +32,6 @@ from cudal1_ci.propose.recorded.reads import (
 )
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import Place
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import stored_names
 
 LEAST_ELEMENTS = 1 << 13
 """Of the last tensor; a smaller one is copied as fast as it is written to."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop, chosen_value
 from cudal1_ci.propose.recorded.rule import Change
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 
 @dataclass

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.bounds import Bounds, split
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.lifted import (
@@ -55,7 +56,6 @@ from cudal1_ci.propose.recorded.spans import (
     rolled,
 )
 from cudal1_ci.propose.recorded.windows import Moving, moving, unfolded, width
-from cudal1_ci.propose.rewrites.terms import names_in
 
 
 @dataclass

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.nodes import in_order
 from cudal1_ci.propose.recorded.bounds import plus
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.source import IMPURE, bracketed
-from cudal1_ci.propose.rewrites.nodes import in_order
 
 within = in_order
 """A node and what is in it."""

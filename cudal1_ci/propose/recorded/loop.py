@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.folded import folded, joined_parts
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
@@ -25,8 +27,6 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File
 from cudal1_ci.propose.recorded.stacked import is_stack, stacked
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 FRESH = frozenset(
     (

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.layout import with_argument
 from cudal1_ci.propose.recorded.certainty import unstated
 from cudal1_ci.propose.recorded.graph import Graph, Operation, literal
 from cudal1_ci.propose.recorded.patterns import Leaf, Match, code_at, given, written
 from cudal1_ci.propose.recorded.reads import loads_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import File, Place
-from cudal1_ci.propose.rewrites.layout import with_argument
 from cudal1_ci.records.recording import Argument
 
 SAME_SIZE = frozenset(

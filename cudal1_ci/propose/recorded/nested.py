@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots
 from cudal1_ci.propose.recorded.batch import shown_loop
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.helpers import is_mapped, mapped_frames
@@ -14,8 +16,6 @@ from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots
 
 
 @dataclass

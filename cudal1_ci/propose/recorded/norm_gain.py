@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.scalars import bound_to_self, within
 from cudal1_ci.propose.recorded.source import File, Place
-from cudal1_ci.propose.rewrites.terms import names_in
 
 NORMS = {"layer_norm": "LayerNorm", "rms_norm": "RMSNorm"}
 """Modules by their functions."""

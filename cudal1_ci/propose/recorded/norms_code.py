@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.certainty import (
     conditions,
     has_inner_casts,
@@ -30,7 +31,6 @@ from cudal1_ci.propose.recorded.source import (
     bracketed,
     is_statement,
 )
-from cudal1_ci.propose.rewrites.terms import names_in
 
 
 def change_of(source: Source, norm: Norm, operation: Operation) -> Change | None:

@@ -15,6 +15,8 @@ from functools import partial
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.rewrite import may_define
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.algebra import in_one_block, in_place_of
 from cudal1_ci.propose.recorded.certainty import (
     has_inner_casts,
@@ -28,8 +30,6 @@ from cudal1_ci.propose.recorded.graph import Graph, Operation, literal
 from cudal1_ci.propose.recorded.reads import assigned_to
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import ATOMS, Source, bare, bracketed
-from cudal1_ci.propose.rewrites.rewrite import may_define
-from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
 COMMUTATIVE = ("add", "mul")

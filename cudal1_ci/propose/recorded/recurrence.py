@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.batch import (
     append_of,
     is_empty_list,
@@ -25,8 +27,6 @@ from cudal1_ci.propose.recorded.lifted import Refused, integer, is_whole, within
 from cudal1_ci.propose.recorded.loop import FRESH, JUMPS, Loop, is_size, loops_in
 from cudal1_ci.propose.recorded.recurrence_axes import Axis, Dims, Leaf, Tile, broadcast, fresh_dims
 from cudal1_ci.propose.recorded.recurrence_terms import Terms
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 ZEROS = frozenset(("zeros", "zeros_like", "new_zeros"))
 

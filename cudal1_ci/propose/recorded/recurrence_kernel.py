@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.nodes import in_order
 from cudal1_ci.propose.recorded.bounds import plus
 from cudal1_ci.propose.recorded.lifted import Refused
 from cudal1_ci.propose.recorded.recurrence import Output, Scan, shown_scan
 from cudal1_ci.propose.recorded.recurrence_axes import Axis, Dims, Leaf
 from cudal1_ci.propose.recorded.rule import Change
-from cudal1_ci.propose.rewrites.nodes import in_order
 
 MODULES = frozenset(("torch", "triton", "triton.language as tl"))
 LIBDEVICE = "triton.language.extra.libdevice as libdevice"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.graph import CASTS, Operation, literal
 from cudal1_ci.propose.recorded.lifted import (
@@ -34,7 +35,6 @@ from cudal1_ci.propose.recorded.recurrence_axes import (
     fresh_dims,
     joined_axes,
 )
-from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
 Given = list[tuple[cst.BaseExpression, Argument]]

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.rewrite import names_of
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.algebra import BLOCKS
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation, values_in
 from cudal1_ci.propose.recorded.lifted import Swap, within
@@ -30,9 +33,6 @@ from cudal1_ci.propose.recorded.reads import (
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import File, Place
 from cudal1_ci.propose.recorded.traffic import bytes_of
-from cudal1_ci.propose.rewrites.rewrite import names_of
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 from cudal1_ci.records.recording import Argument
 
 UNSHARED = VIEWS | CASTS | {"getitem", "empty", "empty_like", "new_empty", "detach", "clone"}

@@ -20,14 +20,14 @@ from cudal1_ci.propose.apply import (
     with_imports,
     with_texts,
 )
+from cudal1_ci.propose.editing.comments import without_lines
+from cudal1_ci.propose.editing.rewrite import names_of
+from cudal1_ci.propose.editing.unused_imports import without_unused
+from cudal1_ci.propose.editing.walk import stored_names, without_dead
+from cudal1_ci.propose.editing.width import within_width
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.purity import definition_of, pure_calls
 from cudal1_ci.propose.recorded.source import Source
-from cudal1_ci.propose.rewrites.comments import without_lines
-from cudal1_ci.propose.rewrites.rewrite import names_of
-from cudal1_ci.propose.rewrites.unused_imports import without_unused
-from cudal1_ci.propose.rewrites.walk import stored_names, without_dead
-from cudal1_ci.propose.rewrites.width import within_width
 from cudal1_ci.propose.target_file import file_of, with_file
 from cudal1_ci.records import Candidate, Edit, Problem, TextProgram
 

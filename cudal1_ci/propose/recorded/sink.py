@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.batch import (
     append_of,
     is_empty_list,
@@ -20,8 +22,6 @@ from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import BINARY, COPIES, UNARY, Lifted, Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import stored_names
 
 NEW = (BINARY | UNARY) - CASTS - COPIES
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
+from cudal1_ci.propose.editing.rewrite import names_of
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.graph import Graph, Operation, canonical
-from cudal1_ci.propose.rewrites.rewrite import names_of
-from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.propose.target_file import file_text
 from cudal1_ci.records import Program, TextProgram
 from cudal1_ci.records.recording import Argument, Frame, Span

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
 from cudal1_ci.propose.recorded.source import File, bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots
 
 OPERATIONS = {"Linear": "linear", "Embedding": "embedding"}
 LISTS = ("nn.ModuleList", "torch.nn.ModuleList")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import Swap, within
 from cudal1_ci.propose.recorded.loop import drawn_from
@@ -18,8 +20,6 @@ from cudal1_ci.propose.recorded.reads import (
 )
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import File, Place, bracketed, is_statement
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import roots, stored_names
 
 LOOPS = cst.For | cst.While | cst.ListComp | cst.GeneratorExp
 MOST = 65_536

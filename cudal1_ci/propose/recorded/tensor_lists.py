@@ -12,11 +12,11 @@ from keyword import iskeyword
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import Refused, within
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
 OPERATORS: dict[type[cst.CSTNode], str] = {

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.near import where
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import Source, bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
 from cudal1_ci.records.recording import Argument
 
 SHARE = 8

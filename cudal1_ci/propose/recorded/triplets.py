@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.algebra import in_one_block, inserted, read_only_by, terms
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
 
 NEW_NAMES = ("same", "anchor", "positive")
 ANCHOR_POSITIVE, ANCHOR_NEGATIVE = 2, 1

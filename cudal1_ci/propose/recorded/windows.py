@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.lifted import within
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.rewrites.terms import names_in
 
 
 @dataclass(frozen=True)

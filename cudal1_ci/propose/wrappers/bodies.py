@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.nodes import in_order
+from cudal1_ci.propose.editing.terms import code
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.purity import definition_of, is_pure_frame
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import IMPURE, File
-from cudal1_ci.propose.rewrites.nodes import in_order
-from cudal1_ci.propose.rewrites.terms import code
 from cudal1_ci.propose.wrappers.fusible import Fusible
 
 QUERY_CALLS = frozenset(

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.nodes import in_order
+from cudal1_ci.propose.editing.rewrite import names_of
 from cudal1_ci.propose.recorded.lifted import Swap
 from cudal1_ci.propose.recorded.purity import definition_of
 from cudal1_ci.propose.recorded.rule import Call, Change
 from cudal1_ci.propose.recorded.source import File
-from cudal1_ci.propose.rewrites.nodes import in_order
-from cudal1_ci.propose.rewrites.rewrite import names_of
 from cudal1_ci.propose.wrappers.bodies import Body
 from cudal1_ci.propose.wrappers.fusible import MOVED, QUERIES
 from cudal1_ci.propose.wrappers.regions import Region, is_local, is_return

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.graph import Operation, time_us
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.traffic import bytes_of
-from cudal1_ci.propose.rewrites.terms import names_in
-from cudal1_ci.propose.rewrites.walk import stored_names
 from cudal1_ci.propose.wrappers.bodies import (
     UNREADABLE,
     Body,

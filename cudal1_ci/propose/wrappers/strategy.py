@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cudal1_ci.propose.apply import apply, operators_of
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.rewrites.rewrite import Rewrite
+from cudal1_ci.propose.editing.rewrite import Rewrite
 from cudal1_ci.propose.wrappers.table import (
     CHANNELS_LAST,
     COMPILATIONS,

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.layout import with_last_line
-from cudal1_ci.propose.rewrites.rewrite import Rewrite, Site, SourceEdit, Vendored, defined_in
-from cudal1_ci.propose.rewrites.terms import code
+from cudal1_ci.propose.editing.layout import with_last_line
+from cudal1_ci.propose.editing.rewrite import Rewrite, Site, SourceEdit, Vendored, defined_in
+from cudal1_ci.propose.editing.terms import code
 
 GRAPHED = Vendored("cuda_graph", "cuda_graphed")
 TUNED = Vendored("fastest_convolutions", "fastest_convolutions")

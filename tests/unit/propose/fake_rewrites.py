@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.rewrite import Rewrite, Site, SourceEdit
-from cudal1_ci.propose.rewrites.terms import code
+from cudal1_ci.propose.editing.rewrite import Rewrite, Site, SourceEdit
+from cudal1_ci.propose.editing.terms import code
 
 
 def swapping(name: str, family: str, old: str, new: str) -> Rewrite:

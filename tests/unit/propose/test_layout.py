@@ -5,8 +5,8 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from cudal1_ci.propose.rewrites.layout import with_argument
-from cudal1_ci.propose.rewrites.terms import code
+from cudal1_ci.propose.editing.layout import with_argument
+from cudal1_ci.propose.editing.terms import code
 
 
 @pytest.mark.parametrize(

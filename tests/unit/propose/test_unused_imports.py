@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from cudal1_ci.propose.rewrites.unused_imports import without_unused
+from cudal1_ci.propose.editing.unused_imports import without_unused
 
 BODY = "\n\ndef f(x):\n    return {}\n"
 

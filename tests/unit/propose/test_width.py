@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from cudal1_ci.propose.rewrites.width import within_width
+from cudal1_ci.propose.editing.width import within_width
 
 LONG = (
     "    y = F.attention(self.queries(x).view(x.size(0), -1, self.num_heads, self.head_dim), "

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.terms import code
+from cudal1_ci.propose.editing.terms import code
 
 _WORD = re.compile(r"\w+")
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement

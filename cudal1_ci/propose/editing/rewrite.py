@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.terms import Names, code
+from cudal1_ci.propose.editing.terms import Names, code
 from cudal1_ci.propose.target_file import find
 from cudal1_ci.records import Workload
 

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.nodes import in_order
+from cudal1_ci.propose.editing.nodes import in_order
 
 BLOCKS = (
     cst.BaseSuite, cst.BaseStatement, cst.Else, cst.Finally, cst.ExceptHandler,

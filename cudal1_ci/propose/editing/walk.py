@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence, Set
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.comments import without_lines
-from cudal1_ci.propose.rewrites.terms import (
+from cudal1_ci.propose.editing.comments import without_lines
+from cudal1_ci.propose.editing.terms import (
     Names,
     code,
     is_self,

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from cudal1_ci.propose.rewrites.terms import code
-from cudal1_ci.propose.rewrites.walk import calls_in
+from cudal1_ci.propose.editing.terms import code
+from cudal1_ci.propose.editing.walk import calls_in
 
 USUAL, WIDEST = 88, 100
 """Columns that formatters allow, and the most allowed if the author has such lines."""
