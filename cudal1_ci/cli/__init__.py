@@ -35,7 +35,7 @@ VERBS = (
     Verb(
         name="compare",
         place="cudal1_ci.cli.compare:compare_verb",
-        short_help="Time BASE and HEAD: did anything get slower?",
+        short_help="Time BASE and HEAD, and report what got slower.",
     ),
     Verb(
         name="doctor",

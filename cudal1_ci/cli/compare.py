@@ -72,7 +72,7 @@ KEYS = {
     "compare",
     cls=GroupedCommand,
     epilog=EPILOG,
-    short_help="Time BASE and HEAD: did anything get slower?",
+    short_help="Time BASE and HEAD, and report what got slower.",
 )
 @click.argument("base")
 @click.argument("head", default="HEAD")

@@ -272,20 +272,27 @@ class TargetSearch:
         is_negligible = speedups.is_negligible(problem, context.config.min_share)
         self.asks_model = context.optimizer is not None and not is_negligible
         if not first and not self.asks_model:
-            failed = context.failed(self.target)
-            self.reason = NOTHING_PROPOSED
-            if failed:
-                self.reason = next(iter(failed.values()))
-            elif is_negligible:
-                self.reason = negligible(problem, context.config.min_share)
-                self.hint = NEGLIGIBLE_HINT
-            elif self.target.is_kernel:
-                self.reason, self.hint = NO_KERNEL_PROPOSED, KERNEL_HINT
+            self.reason, self.hint = self.nothing_to_try(is_negligible)
             return False
         self.reason = reference_failure(problem, context)
         if self.reason is None:
             self.take_up(first)
         return self.reason is None
+
+    def nothing_to_try(self, is_negligible: bool) -> tuple[str, str]:
+        """Return why nothing is proposed, and what would help. A call that cannot be recorded may
+        be one that the reference itself refuses."""
+        failed = next(iter(self.context.failed(self.target).values()), "")
+        if self.no_recording:
+            failed = reference_failure(self.problem, self.context) or failed
+        if failed:
+            return failed, ""
+        if is_negligible:
+            reason = negligible(self.problem, self.context.config.min_share)
+            return reason, NEGLIGIBLE_HINT
+        if self.target.is_kernel:
+            return NO_KERNEL_PROPOSED, KERNEL_HINT
+        return NOTHING_PROPOSED, ""
 
     def finish(self) -> bool:
         """Ask a model, where there is one, and confirm the best. Nothing is left then."""

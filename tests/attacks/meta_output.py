@@ -2,13 +2,13 @@
 
 Family: output metadata.
 Surface: the device of the output. Source: own; lazy tensors by other means.
-Caught by: the device must be the reference's.
+Caught by: a tensor on `meta` is part of the structure of the outputs, with its shape and dtype.
 """
 
 import torch
 from torch import nn
 
-EXPECT = ("incorrect_shape", "output.device")
+EXPECT = ("incorrect_shape", "output.structure")
 
 
 class ModelNew(nn.Module):

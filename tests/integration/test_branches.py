@@ -107,7 +107,7 @@ def test_a_branch_of_that_name_with_something_else_is_left_alone(github, us):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"patch": PATCH.replace("scale @ x", "scale @ y")}, "not what the patch says"),
+        ({"patch": PATCH.replace("scale @ x", "scale @ y")}, "differs from the patch"),
         ({"patch": PATCH.replace("pkg/model.py", "link.py")}, "found a link"),
         ({"patch": PATCH.replace("pkg/model.py", "folder/model.py")}, "found a link"),
         ({"patch": PATCH.replace("pkg/model.py", "pkg")}, "a folder"),

@@ -671,7 +671,7 @@ def test_a_proposal_for_a_head_that_has_moved_is_not_applied(rig, github):
 @pytest.mark.parametrize(
     ("patch", "why"),
     [
-        (PATCH.replace("scale @ x", "scale @ y"), "is not what the patch says"),
+        (PATCH.replace("scale @ x", "scale @ y"), "differs from the patch"),
         (PATCH.replace("pkg/model.py", ".github/workflows/x.yml"), "people alone"),
         (PATCH.replace("unsqueeze(1)", "unsqueeze(1)\u202e"), "a character that is not seen"),
     ],

@@ -158,7 +158,7 @@ def test_nothing_to_say_makes_no_issue(github, night):
     done = night.posts(NOTHING)
     assert not github.writes
     assert "nothing to report" in done.stderr
-    assert "nothing to propose" in (night.folder / "summary.md").read_text()
+    assert "There are no proposals at present." in (night.folder / "summary.md").read_text()
 
 
 def test_what_was_merged_or_changed_drops_out_and_an_empty_issue_is_closed(github, night):

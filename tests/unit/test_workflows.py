@@ -653,7 +653,7 @@ def test_init_opens_the_pull_request_where_it_has_a_token(clone, monkeypatch):
     git(clone, "remote", "set-url", "origin", "https://github.com/o/r.git")
     monkeypatch.setenv("GITHUB_TOKEN", "t")
     done = init(clone, "--pull-request", "--action", "me/cudal1-ci@v0")
-    assert done.output == "opened https://github.com/o/r/pull/1\n"
+    assert done.stdout == "opened https://github.com/o/r/pull/1\n"
     assert asked == [("t", "o/r", "cudal1-ci/init", "trunk")]
 
 

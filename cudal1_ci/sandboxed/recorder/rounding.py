@@ -27,7 +27,7 @@ from .operations import CASTS, ORDERS, name_of, rounds, sums, writes, written_by
 
 PERIOD = 65521
 """A prime, so that no row of a tensor is as long as the signs that are repeated."""
-NUM_WAYS = 4
+NUM_WAYS = 16
 CHUNK_ELEMENTS = {"cpu": 2**16, "cuda": 2**24}
 """Elements that are moved at a time: on a processor what its caches hold."""
 SHORT_EPS = 1e-4

@@ -189,17 +189,17 @@ def with_iterators(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[An
     )
 
 
-def drained(output: Any) -> Any:
+def drained(output: Any, depth: int = 0) -> Any:
     """Return an output with the items of what would make them later."""
     kind = type(output)
-    if kind is torch.Tensor:
+    if kind is torch.Tensor or depth > MAX_DEPTH:
         return output
     if kind in (list, tuple):
-        items = [drained(one) for one in output]
+        items = [drained(one, depth + 1) for one in output]
         is_new = any(one is not other for one, other in zip(items, output, strict=True))
         return kind(items) if is_new else output
     if kind is dict:
-        found = {key: drained(one) for key, one in output.items()}
+        found = {key: drained(one, depth + 1) for key, one in output.items()}
         return found if any(found[key] is not one for key, one in output.items()) else output
     return Yielded(output) if isinstance(output, Iterator) else output
 

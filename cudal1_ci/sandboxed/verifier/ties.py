@@ -119,6 +119,8 @@ def learn(
     """Learn the ties of sets of inputs. Raises RunnerFailure."""
     device = case.accelerator.device
     left, num_useless = sum(num_off(case, one) for one in wanted), 0
+    has_floats = any(is_inexact(tensor) for one in wanted for tensor in one.expected)
+    num_calls = NUM_CALLS * 2 if has_floats else NUM_CALLS
     with case.runner(template, case.program, limits) as runner:
         if state is not None:
             case.load_state(runner, state, limits)
@@ -132,10 +134,17 @@ def learn(
             found = case.answer(runner, limits, sets=sets, rounding=rounding, num_units=NUM_UNITS)
             for one, outputs in zip(wanted, found.outputs, strict=True):
                 sizes = [size for tensor in one.inputs.tensors for size in tensor.shape]
-                extend(case.ties[one.key], one.expected, outputs, max(sizes, default=1) - 1)
+                known = case.ties[one.key]
+                extend(
+                    known,
+                    one.expected,
+                    outputs,
+                    max(sizes, default=1) - 1,
+                    is_shaken=rounding is None,
+                )
             before, left = left, sum(num_off(case, one) for one in wanted)
             num_useless = 0 if left < before else num_useless + 1
-            if not left or num_useless == NUM_CALLS:
+            if not left or num_useless == num_calls:
                 return
 
 
@@ -144,10 +153,15 @@ def extend(
     expected: Sequence[torch.Tensor],
     nearby: Sequence[torch.Tensor],
     most_place: int,
+    *,
+    is_shaken: bool,
 ) -> None:
-    """Add the elements that are others on a nearby input."""
+    """Add the elements that are others on a nearby input. Floats are learned on the very inputs: a
+    function may jump where an input has one value, and a candidate that does not is wrong there."""
     for leaf, (ours, theirs) in enumerate(zip(expected, nearby, strict=False)):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            continue
+        if is_shaken and not is_whole(ours):
             continue
         changed = theirs != ours if is_whole(ours) else jumps(ours, theirs)
         if not bool(changed.any()):

@@ -132,7 +132,7 @@ def test_a_verb_that_does_not_take_them_names_the_key_and_the_way(folder, verb, 
     key = flags[0].removeprefix("--")
     assert f'`{key}` = "{flags[1]}" (command line)' in result.stderr
     assert others in result.stderr
-    assert f"Here: --{key} " in result.stderr
+    assert f"Try --{key} " in result.stderr
 
 
 def commit(folder):

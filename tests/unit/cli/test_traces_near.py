@@ -149,7 +149,7 @@ def test_a_trace_that_is_longer_than_its_part_of_the_budget_is_cut_and_what_it_h
     assert time.monotonic() - began < 60
     assert list(found.calls) == ["model.py:M"]
     (notice,) = found.notices
-    assert "ended after 20 s, its part of the budget" in notice.message
+    assert "was stopped after 20 s, its part of the budget" in notice.message
 
 
 def test_calls_of_other_tests_stay_and_those_near_the_change_are_recorded(root, folder):

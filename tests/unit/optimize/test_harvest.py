@@ -57,7 +57,7 @@ def test_a_readme_comes_first_then_what_imports_most_and_nothing_is_run_for_noth
     )
     discovery, harvesting = discover(tmp_path, DiscoveryConfig()), Called()
     order = []
-    for script in in_order(scripts_of(tmp_path), discovery, harvesting):
+    for script in in_order(scripts_of(tmp_path), discovery, harvesting.called, harvesting.leave):
         order.append(script.place)
         for target in discovery.targets:
             if f"pkg.{target.path[4:-3]}" in script.imports:
@@ -87,7 +87,7 @@ def test_five_thousand_modules_and_two_thousand_scripts_are_ordered_in_seconds(t
         for n in range(2000)
     ]
     start_s = time.process_time()
-    for script in in_order(scripts, discovery, harvesting):
+    for script in in_order(scripts, discovery, harvesting.called, harvesting.leave):
         (module,) = script.imports
         path = f"{module.replace('.', '/')}.py"
         harvesting.called |= {f"{path}:C{n}" for n in range(20)}

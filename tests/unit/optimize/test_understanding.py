@@ -532,7 +532,7 @@ def test_of_two_candidates_with_the_same_edits_the_second_is_not_tried(tmp_path,
         name = "again"
 
         def propose(self, problem, evaluations, n):
-            edit = Edit(operator="sdpa", technique="f", found=("x",), why="", precondition="")
+            edit = Edit(operator="attention", technique="f", found=("x",), why="", precondition="")
             return [msgspec.structs.replace(a_candidate(problem), edits=(edit,))]
 
     problem, recording = problem_and_recording(tmp_path, ATTENTION)

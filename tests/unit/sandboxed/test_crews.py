@@ -39,6 +39,7 @@ class FakeCase:
 
     state_slots = ()
     trials = (("drawn 0", SimpleNamespace(tensors=[])),)
+    remembers = False
 
     def __init__(self, failing: int | None = None):
         self.started: list[Runner] = []

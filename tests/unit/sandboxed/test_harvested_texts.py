@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from cudal1_ci.sandboxed.harvester.needs import missing
 from cudal1_ci.sandboxed.harvester.smaller import Smaller
-from cudal1_ci.sandboxed.harvester.substitutes import Rewriting, missing
+from cudal1_ci.sandboxed.harvester.substitutes import Rewriting
 
 
 def rewritten(transformer, text):

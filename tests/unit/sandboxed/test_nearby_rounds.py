@@ -6,9 +6,12 @@ import random
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from cudal1_ci.sandboxed.forkserver.handles import RunnerFailure
 from cudal1_ci.sandboxed.timing import rounds
+
+FLOATS = torch.tensor([1.0])
 
 
 def failure(kind):
@@ -17,7 +20,7 @@ def failure(kind):
     return made
 
 
-def nearby(monkeypatch, fails=None):
+def nearby(monkeypatch, fails=None, inputs=FLOATS):
     """Return what repeats a round, and the seeds with which it did."""
     seeds = []
 
@@ -29,7 +32,8 @@ def nearby(monkeypatch, fails=None):
 
     monkeypatch.setattr(rounds, "play", play)
     monkeypatch.setattr(rounds, "nearby_round", lambda one, _: SimpleNamespace(of=one))
-    parts = SimpleNamespace(), (), SimpleNamespace(), random.Random(0), SimpleNamespace()
+    stock = SimpleNamespace(base=[SimpleNamespace(tensors=[inputs])])
+    parts = SimpleNamespace(), (), stock, random.Random(0), SimpleNamespace()
     return rounds.Nearby(*parts, SimpleNamespace()), seeds
 
 
@@ -39,6 +43,13 @@ def test_every_second_round_rounds_by_another_seed(monkeypatch):
         again()
     assert [one is None for one in seeds] == [False, True, False, True]
     assert seeds[0] != seeds[2]
+
+
+def test_every_round_rounds_where_inputs_are_whole_numbers_alone(monkeypatch):
+    again, seeds = nearby(monkeypatch, inputs=torch.tensor([1]))
+    for _ in range(3):
+        again()
+    assert None not in seeds
 
 
 def test_a_reference_that_cannot_be_rounded_is_asked_without(monkeypatch):

@@ -15,7 +15,7 @@ def ties_of(inputs, function, most_place):
     generator, found = torch.Generator().manual_seed(0), {}
     for _ in range(8):
         nearby = shaken(InputSet([inputs]), generator).tensors[0]
-        extend(found, function(inputs), function(nearby), most_place)
+        extend(found, function(inputs), function(nearby), most_place, is_shaken=True)
     return found
 
 
@@ -53,8 +53,8 @@ def test_a_row_of_different_numbers_stays_one():
 def test_floats_that_jump_are_compared_with_the_nearest_choice():
     expected = [torch.tensor([1.0, 1.0, 1.0])]
     ties = {}
-    extend(ties, expected, [torch.tensor([2.0, 1.001, 1.0])], 5)
-    extend(ties, expected, [torch.tensor([5.0, 1.0, 1.0])], 5)
+    extend(ties, expected, [torch.tensor([2.0, 1.001, 1.0])], 5, is_shaken=False)
+    extend(ties, expected, [torch.tensor([5.0, 1.0, 1.0])], 5, is_shaken=False)
     (found,) = with_ties(ties, [torch.tensor([5.0, 2.0, 5.0])], expected)
     assert found.tolist() == [1.0, pytest.approx(1.999), 5.0]
     (found,) = with_ties(ties, [torch.tensor([4.75, 1.0, 1.0])], expected)
@@ -64,7 +64,13 @@ def test_floats_that_jump_are_compared_with_the_nearest_choice():
 def test_floats_that_differ_by_rounding_and_other_shapes_are_no_ties():
     ties = {}
     ours = [torch.tensor([1.0]), torch.tensor([1, 2]), torch.tensor([1])]
-    extend(ties, ours, [torch.tensor([1.001]), torch.tensor([1]), torch.tensor([2.0])], 5)
+    extend(
+        ties,
+        ours,
+        [torch.tensor([1.001]), torch.tensor([1]), torch.tensor([2.0])],
+        5,
+        is_shaken=False,
+    )
     assert ties == {}
 
 
@@ -77,3 +83,9 @@ def test_inputs_are_shaken_in_their_own_precision_and_layout():
     assert (found.tensors[1] != 1).any()
     assert found.tensors[1].dtype == torch.half
     assert torch.equal(found.tensors[2], given.tensors[2])
+
+
+def test_floats_that_jump_on_shaken_inputs_alone_are_no_ties():
+    ties = {}
+    extend(ties, [torch.tensor([2.0])], [torch.tensor([1.0])], 5, is_shaken=True)
+    assert ties == {}

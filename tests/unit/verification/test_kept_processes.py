@@ -158,9 +158,9 @@ def test_a_process_waits_for_the_next_candidate_where_it_needs_a_context(keeping
         statuses.append(keeping.examine(problem, candidate).status)
         asked.append(keeping.spent_on_runners)
     assert statuses == ["passed", "incorrect_values", "passed"]
-    # Each is loaded by one process, and one is begun meanwhile. The first wrong answer takes one
-    # more, which learns whether the reference's signs are free.
-    assert [one["fork"][0] for one in asked] == [1, 2, 1]
+    # Each is loaded by one process, and one is begun meanwhile. The first wrong answer takes two
+    # more: they learn whether the reference's signs are free, and what rounding decides.
+    assert [one["fork"][0] for one in asked] == [1, 3, 1]
     assert ["wake" in one for one in asked] == [device == "cuda"] * 3
 
 
@@ -208,6 +208,7 @@ def a_case(name: str, num_bytes: int):
         init_tensors=[],
         state=[Tensor(num_bytes)],
         source=SimpleNamespace(made=[], pool=None),
+        remembers=False,
         **fields,
     )
 

@@ -194,7 +194,7 @@ def with_near_ties(
     ties: dict[int, Ties] = {}
     sizes = [size for tensor in ours.tensors for size in tensor.shape]
     for one in nearby:
-        extend(ties, ours.tensors, one.tensors, max(sizes, default=1) - 1)
+        extend(ties, ours.tensors, one.tensors, max(sizes, default=1) - 1, is_shaken=True)
     return with_ties(ties, theirs.tensors, ours.tensors)
 
 

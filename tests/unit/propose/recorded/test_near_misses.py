@@ -80,7 +80,7 @@ def missed(tmp_path, *lines: str) -> list[tuple[str, int, str]]:
             [MEAN, "z = q.var(-1, keepdim=True)", NORM],
             "norm",
             3,
-            "the variance at line 13 divides by n - 1: say `unbiased=False`",
+            "the variance at line 13 divides by n - 1: write `unbiased=False`",
         ),
         (
             [MEAN, "z = (q - m).pow(2).mean(-1, True)", "if self.half: m = m + 0", NORM],
