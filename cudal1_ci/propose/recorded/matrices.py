@@ -57,9 +57,11 @@ def is_over_columns(found: Match) -> bool:
 def is_cheaper(found: Match) -> bool:
     """Return whether the last two factors of a chain should be multiplied first."""
     shapes = [known.shape for n in "XYV" if (known := found.graph.of(found.value(n)))]
-    if any(len(one) != 2 for one in shapes) or not found.is_alike("X", "Y", "V"):
+    if any(len(one) < 2 for one in shapes) or not found.is_alike("X", "Y", "V"):
         return False
-    (rows, inner), (_, columns), (_, last) = shapes
+    if len({tuple(one[:-2]) for one in shapes}) != 1:
+        return False
+    (rows, inner), (_, columns), (_, last) = (one[-2:] for one in shapes)
     return rows * columns * (inner + last) >= MUCH * inner * last * (columns + rows)
 
 
