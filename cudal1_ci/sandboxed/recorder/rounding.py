@@ -28,6 +28,7 @@ from .operations import CASTS, ORDERS, name_of, rounds, sums, writes, written_by
 PERIOD = 65521
 """A prime, so that no row of a tensor is as long as the signs that are repeated."""
 NUM_WAYS = 16
+"""Seeds of equal remainders order equal numbers alike: of 0 by their places, of 1 in reverse."""
 CHUNK_ELEMENTS = {"cpu": 2**16, "cuda": 2**24}
 """Elements that are moved at a time: on a processor what its caches hold."""
 SHORT_EPS = 1e-4
@@ -37,6 +38,11 @@ RANGES = {
     dtype: (torch.finfo(dtype).eps, torch.finfo(dtype).max / 2)
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 }
+
+
+def seed_of(number: int, rng: random.Random) -> int:
+    """Return the seed of a call, by its number: the orders of places come first, then any."""
+    return NUM_WAYS * rng.randrange(2**26) + min(number, NUM_WAYS - 1)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 
 from ..forkserver.handles import RunnerFailure, RunnerHandle
+from ..recorder.rounding import seed_of
 from ..verifier.cases import Case, Limits, Rejected
 from ..verifier.compare import Tolerance
 from ..verifier.inputs import Room, is_float
@@ -344,14 +345,16 @@ class Nearby:
         self.first = self.one
         self.rounds = False
         self.can_round = True
+        self.num_rounded = 0
 
     def __call__(self) -> None:
         self.one = nearby_round(self.first, self.stock)
         has_floats = any(map(is_float, self.stock.base[0].tensors))
         self.rounds = self.can_round and not (self.rounds and has_floats)
         if self.rounds:
+            self.num_rounded += 1
             try:
-                return self.play(self.rng.randrange(2**31))
+                return self.play(seed_of(self.num_rounded - 1, self.rng))
             except RunnerFailure as failure:
                 if failure.kind != "raised":
                     raise

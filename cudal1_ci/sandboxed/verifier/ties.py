@@ -15,6 +15,7 @@ Not covered: an order of equal numbers that the reference promises (a stable sor
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ import torch
 
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
+from ..recorder.rounding import seed_of
 from .cases import Answer, Case, Limits
 from .compare import is_inexact, loose
 from .inputs import InputSet, has_twice
@@ -118,19 +120,22 @@ def learn(
 ) -> None:
     """Learn the ties of sets of inputs. Raises RunnerFailure."""
     device = case.accelerator.device
-    left, num_useless = sum(num_off(case, one) for one in wanted), 0
+    left, num_useless, num_rounded = sum(num_off(case, one) for one in wanted), 0, 0
+    has_whole = any(is_whole(tensor) for one in wanted for tensor in one.expected)
     has_floats = any(is_inexact(tensor) for one in wanted for tensor in one.expected)
-    num_calls = NUM_CALLS * 2 if has_floats else NUM_CALLS
+    num_calls = NUM_CALLS * 2 if has_whole and has_floats else NUM_CALLS
     with case.runner(template, case.program, limits) as runner:
         if state is not None:
             case.load_state(runner, state, limits)
-        for _ in range(MOST_CALLS):
+        for number in range(MOST_CALLS):
             case.num_shaken += 1
-            generator = torch.Generator(device).manual_seed(case.seed + case.num_shaken)
-            rounding = case.num_shaken // 2 if case.num_shaken % 2 == 0 else None
-            sets = [one.inputs for one in wanted]
-            if rounding is None:
+            sets, rounding = [one.inputs for one in wanted], None
+            if has_whole and number % 2 == 0:
+                generator = torch.Generator(device).manual_seed(case.seed + case.num_shaken)
                 sets = [shaken(one, generator) for one in sets]
+            else:
+                rounding = seed_of(num_rounded, random.Random(case.seed + case.num_shaken))
+                num_rounded += 1
             found = case.answer(runner, limits, sets=sets, rounding=rounding, num_units=NUM_UNITS)
             for one, outputs in zip(wanted, found.outputs, strict=True):
                 sizes = [size for tensor in one.inputs.tensors for size in tensor.shape]
