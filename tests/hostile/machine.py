@@ -75,6 +75,7 @@ class Machine:
             found.append("printed what it got")
         if self.other.poll() is not None or stopped(self.other.pid):
             found.append("ended or stopped another process")
+        time.sleep(0.05)  # who listens may be behind
         if self.heard:
             found.append("reached the network")
         folders = [Path(one) for one in ("/tmp", "/dev/shm", "/var/tmp")]
@@ -150,6 +151,9 @@ def machine(top: Path) -> Iterator[Machine]:
             yield found
         finally:
             other.kill()
+            for one in listening:  # wakes the thread that waits for it
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
 
 
 def listen(end: socket.socket, heard: list[str]) -> None:
@@ -158,7 +162,8 @@ def listen(end: socket.socket, heard: list[str]) -> None:
     with contextlib.suppress(OSError):
         while True:
             if end.type == socket.SOCK_DGRAM:
-                end.recv(100)
+                if not end.recv(100):
+                    return  # shut down
             else:
                 end.accept()[0].close()
             heard.append(str(end.family))
