@@ -66,7 +66,7 @@ def model_diagnoses(config: ModelConfig) -> Iterator[Diagnosis]:
         found = f"`{name}` is not among the server's models"
         yield Diagnosis(name="model", grade="missing", found=found, fix=f"{fix}{NAME_FIX}")
         return
-    yield answer(named(asked, name), is_first_of=0 if asked.name else len(listed))
+    yield answer(named(asked, name), num_listed=0 if asked.name else len(listed))
 
 
 def named(config: ModelConfig, name: str) -> ModelConfig:
@@ -74,11 +74,12 @@ def named(config: ModelConfig, name: str) -> ModelConfig:
     return msgspec.structs.replace(config, name=name)
 
 
-def answer(config: ModelConfig, is_first_of: int) -> Diagnosis:
-    """Ask for one short answer."""
+def answer(config: ModelConfig, num_listed: int) -> Diagnosis:
+    """Ask for one short answer. `num_listed` is the number of models of which the first was taken;
+    0 where one was named."""
     with Client(config, remote(config, os.environ)) as client:
         (said,) = client.ask([QUESTION], n=1, seed=0)
-    chosen = "" if is_first_of < 2 else f" (the first of {is_first_of}; `model.name` chooses)"
+    chosen = "" if num_listed < 2 else f" (the first of {num_listed}; `model.name` chooses)"
     if said.failure is not None:
         return Diagnosis(
             name="model",

@@ -521,7 +521,7 @@ class TargetSearch:
         found = self.context.session.record(problem, problem.workloads[0])
         if isinstance(found, str):
             return ()
-        return strategy.propose_on(self.problem, base, found, most)
+        return strategy.propose_on(self.problem, base, found, self.evaluations, most)
 
     def recorded(self) -> Recording | None:
         """Return the operations of one call of the reference under the first workload, recorded

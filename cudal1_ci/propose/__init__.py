@@ -84,7 +84,12 @@ class RebasedStrategy(RecordingStrategy, Protocol):
         ...
 
     def propose_on(
-        self, problem: Problem, base: Candidate, recording: Recording, n: int
+        self,
+        problem: Problem,
+        base: Candidate,
+        recording: Recording,
+        evaluations: Sequence[Evaluation],
+        n: int,
     ) -> Sequence[Candidate]:
         """Return at most `n` candidates, with the edits of the base first."""
         ...

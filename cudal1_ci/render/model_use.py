@@ -45,9 +45,9 @@ def model_text(document: Report) -> str | None:
     num_answers = sum(use.num_answers for use in uses)
     num_repairs = sum(use.num_repairs for use in uses)
     refused = refused_counts(uses)
-    mended = f" ({num_repairs} to repair an earlier one)" if num_repairs else ""
+    repaired = f" ({num_repairs} to repair an earlier one)" if num_repairs else ""
     parts = [
-        f"{count_text(num_answers, 'answer')}{mended}",
+        f"{count_text(num_answers, 'answer')}{repaired}",
         f"{count_text(num_answers - refused.total(), 'candidate')} verified",
         *refused_words(refused),
         f"{sum(use.completion_tokens for use in uses):,} tokens written, "

@@ -26,7 +26,7 @@ from tests.reports import BASE, DIFF, HEAD, a_report, compared, proposed
 BETTER = a_report(compared("improvement", 0.5), proposed())
 WORDS = ("--fail-on", "regression", "--comment", "always")
 TIMEOUT_S = 1
-"""Of the client, so that a server that says nothing does not take long."""
+"""Of the client, so that a server that sends no answer does not take long."""
 SECONDARY = "You have exceeded a secondary rate limit"
 
 

@@ -237,7 +237,7 @@ def written(
     file = None if place is None else source.file(place.file)
     if place is None or file is None or not is_free(call, inner, found.operations):
         return None
-    used = {one.value for one in names_of_template(template)}
+    used = names_in(cst.parse_expression(template))
     written_again = {(o.operation.index, o.key) for n, o in found.leaves.items() if n in used}
     defaults = {(o.index, key) for o in found.operations for key in without_effect(o)}
     missing = {(one.index, key) for one, (key, _, _) in unstated(source, found.operations)}
@@ -269,7 +269,7 @@ def code_at(
     """Return the code of a template where an operation is written, None if a variable has none
     there, and the imports that it needs."""
     formula, place = formula_of(found), source.place(at)
-    used = {one.value for one in names_of_template(template)}
+    used = names_in(cst.parse_expression(template))
     codes = {
         name: leaf_text(source, formula, leaf, at)
         for name, leaf in found.leaves.items()
@@ -374,18 +374,6 @@ def layer_match(call: Call, operation: Operation) -> tuple[str, Match] | None:
         return None
     leaf = Leaf(argument, operation, 0)
     return file.code(node.func), Match(call.graph, (operation,), {"X": leaf}, is_layer=True)
-
-
-def names_of_template(template: str) -> list[cst.Name]:
-    """Return the names in a template."""
-    found: list[cst.Name] = []
-
-    class Collect(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-            found.append(node)
-
-    cst.parse_expression(template).visit(Collect())
-    return found
 
 
 def filled(template: str, codes: dict[str, str]) -> str:

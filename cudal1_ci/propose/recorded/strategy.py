@@ -43,7 +43,6 @@ class RecordedRewrites(NeedsRecording):
         self.triton = kind == "cuda" if config.triton is None else config.triton
         left_out = {*config.skip}
         self.rules = [one for one in rules if not {one.name, one.family} & left_out]
-        self.worth: set[str] = set()
         self.newest: tuple[Problem, Recording, Look] | None = None
 
     def propose_recorded(
@@ -86,21 +85,26 @@ class RecordedRewrites(NeedsRecording):
 
     def base(self, evaluations: Sequence[Evaluation]) -> Candidate | None:
         """Return a model's fastest program, for what gained in the reference."""
-        self.worth = self.gained(evaluations)
         written = (
             one
             for one in exemplars_of(evaluations)
             if one.candidate.generation is not None and one.score > WORTH_COMBINING
         )
         best = next(written, None)
-        return best.candidate if self.worth and best is not None else None
+        return best.candidate if best is not None and self.gained(evaluations) else None
 
     def propose_on(
-        self, problem: Problem, base: Candidate, recording: Recording, n: int
+        self,
+        problem: Problem,
+        base: Candidate,
+        recording: Recording,
+        evaluations: Sequence[Evaluation],
+        n: int,
     ) -> list[Candidate]:
         """Return a model's program with all that gained in the reference and matches there."""
         call = self.call(msgspec.structs.replace(problem, reference=base.program), recording)
-        rules = [one for one in self.rules if one.name in self.worth]
+        gained = self.gained(evaluations)
+        rules = [one for one in self.rules if one.name in gained]
         made = candidate_with(call, look(rules, call).changes)
         return [described(problem, base, made.program, made.edits)][:n] if made else []
 

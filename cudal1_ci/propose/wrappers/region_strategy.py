@@ -67,7 +67,12 @@ class CompiledRegions(NeedsRecording):
         return found[0] if found else None
 
     def propose_on(
-        self, problem: Problem, base: Candidate, recording: Recording, n: int
+        self,
+        problem: Problem,
+        base: Candidate,
+        recording: Recording,
+        evaluations: Sequence[Evaluation],  # noqa: ARG002
+        n: int,
     ) -> list[Candidate]:
         """Return a faster program with all of its regions compiled, by a recorded call of it."""
         return compiled(problem, recording, base)[-1:][:n]

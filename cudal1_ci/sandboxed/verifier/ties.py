@@ -8,7 +8,7 @@ answers explain the candidate's, or no more elements change. A whole number that
 and may be any number from the least to the largest that the reference returned in that output, or
 any place in an input. A row that never holds a number twice must not in a candidate. Where floats
 of an output jump, since they were gathered by such an order, each of the candidate's is compared
-with the nearest of the reference's.
+with the nearest of the reference's on the very inputs.
 
 Not covered: an order of equal numbers that the reference promises (a stable sort of floats).
 """
@@ -32,8 +32,8 @@ from .near_inputs import shaken
 from .signs import aligned
 
 NUM_CALLS = 8
-"""Calls of the reference that may in a row explain nothing more. Of two equal numbers each is first
-in one of them but once in 128."""
+"""Calls of the reference that may in a row explain nothing more; twice as many where only every
+second one explains floats. Of two equal numbers each is first in one of them but once in 128."""
 MOST_CALLS = 64
 NUM_UNITS = 2
 """Units in the last place by which results move, as by another order of a few operations."""

@@ -204,7 +204,7 @@ def test_a_suspicion_does_not_vote_for_itself_in_the_next_run(tmp_path):
     assert str(prompt).count("proven: `") <= 3
 
 
-def test_what_is_suspected_is_no_exemplar_and_not_asked_to_be_mended(tmp_path):
+def test_what_is_suspected_is_no_exemplar_and_not_asked_to_be_repaired(tmp_path):
     model = counting()
     run(tmp_path, saying(HACK), Verifier(lambda number: 9.0), model=model)
     later = counting()

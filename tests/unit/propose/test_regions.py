@@ -272,7 +272,7 @@ def test_regions_of_a_faster_program_come_on_top_of_it(tmp_path):
     evaluations = [an_evaluation(rewritten, speedup=1.5), an_evaluation(made, speedup=2.0)]
     assert ON.base(evaluations) == rewritten
     _, again = problem_and_recording(tmp_path, program.source)
-    (both,) = ON.propose_on(problem, rewritten, again, 9)
+    (both,) = ON.propose_on(problem, rewritten, again, (), 9)
     assert [one.operator for one in both.edits] == ["rewritten", "compiled_region"]
     assert both.problem_id == problem.id
     assert isinstance(both.program, TextProgram) and "x ** 2" in both.program.source

@@ -110,7 +110,7 @@ def test_the_schema_of_the_package_is_current():
 
 
 @pytest.mark.parametrize(
-    "name", ["regression", "acknowledged", "mended", "three_devices", "version 1"]
+    "name", ["regression", "acknowledged", "fixed", "three_devices", "version 1"]
 )
 def test_reports_of_every_kind_are_what_the_schema_says(name):
     shown = read_report(VERSION_1) if name == "version 1" else getattr(comparisons, name)()

@@ -129,7 +129,7 @@ def acknowledged() -> Report:
     return a_document(compared("Attention", a_row(1.121, "regression"), acknowledged=AGREED))
 
 
-def mended() -> Report:
+def fixed() -> Report:
     return a_document(compared("Attention", a_row(1.002), a_row(0.998, workload="long")))
 
 

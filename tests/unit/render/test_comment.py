@@ -59,7 +59,7 @@ EVIL = (
 
 
 @pytest.mark.parametrize(
-    "name", ["regression", "acknowledged", "mended", "three_devices", "other_uses", "nothing"]
+    "name", ["regression", "acknowledged", "fixed", "three_devices", "other_uses", "nothing"]
 )
 def test_the_comment_is_as_it_was_agreed(name):
     shown = a_document(NOT_CALLED) if name == "nothing" else getattr(comparisons, name)()
@@ -228,12 +228,12 @@ def test_findings_and_other_baselines_are_shown(golden_report):
 def test_what_fails_the_check_is_said_in_full(fail_on, missing, said):
     policy = Policy(fail_on=fail_on, gate=GateConfig(on_missing=missing))
     about = msgspec.structs.replace(ABOUT, policy=policy)
-    assert said in comment(comparisons.mended(), about)
+    assert said in comment(comparisons.fixed(), about)
 
 
 def test_what_is_no_address_and_no_commit_is_not_shown():
     about = About(run_url="javascript:alert(1)", artifact_url="https://x/) <b>", head_sha="`@me`")
-    shown = msgspec.structs.replace(comparisons.mended(), base_sha="@you", head_sha=None)
+    shown = msgspec.structs.replace(comparisons.fixed(), base_sha="@you", head_sha=None)
     text = comment(shown, about)
     for hidden in ("javascript", "https://x", "@me", "@you", "compare "):
         assert hidden not in text
@@ -282,7 +282,7 @@ def test_five_megabytes_of_analysis_and_many_targets_take_less_than_a_second(gol
     shown = with_patches(
         comparisons.many(80), golden_report, 900_000, analysis="@x `y` <z>\n" * 450_000
     )
-    comment(comparisons.mended(), ABOUT)  # the template is read once
+    comment(comparisons.fixed(), ABOUT)  # the template is read once
     start = time.process_time()
     text = comment(shown, ABOUT)
     assert time.process_time() - start < 1
@@ -324,7 +324,7 @@ def own(block: str, text: str) -> str:
 
 def test_a_block_can_be_replaced_and_what_it_says_is_escaped_too():
     template = own("footer", "Ask {{ document.repository }}.\n{{ super() }}")
-    shown = msgspec.structs.replace(comparisons.mended(), repository="<b>@octocat</b>")
+    shown = msgspec.structs.replace(comparisons.fixed(), repository="<b>@octocat</b>")
     text = comment(shown, ABOUT, template=template)
     assert "Ask \\<b\\>@&#8203;octocat\\</b\\>.\n✅ The check `cudal1-ci` concludes" in text
     assert text.startswith("### cudal1-ci: no target got slower")
@@ -353,13 +353,13 @@ def test_every_block_can_be_left_out_and_kept(golden_report, block):
 )
 def test_a_template_that_does_not_work_is_said_to(text):
     with pytest.raises(ReportError, match="template of the comment"):
-        comment(comparisons.mended(), ABOUT, template=own("footer", text))
+        comment(comparisons.fixed(), ABOUT, template=own("footer", text))
 
 
 def test_a_template_that_says_too_much_gives_way_to_ours():
     template = own("verdict", "{{ 'word ' * 100 }}\n" * 1000)
-    text = comment(comparisons.mended(), ABOUT, template=template)
-    assert text == comment(comparisons.mended(), ABOUT)
+    text = comment(comparisons.fixed(), ABOUT, template=template)
+    assert text == comment(comparisons.fixed(), ABOUT)
 
 
 # --- reports made worse ----------------------------------------------------------------------

@@ -134,7 +134,7 @@ def test_a_reference_that_lacked_memory_in_one_run_is_what_the_other_says():
         assert task.standing == "missing"
         assert task.reason.endswith(crowded_because(["playbook"]))
     assert merge([a_run(lacked)]).tasks[0].standing == "invalid"
-    # One that cannot be judged for another reason is not mended by that.
+    # One that cannot be judged for another reason is not fixed by that.
     raised = msgspec.structs.replace(lacked, reason="raised", findings=())
     assert merge([a_run(part), a_run(raised)]).tasks[0].reason == "raised"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sys
 
 import pytest
 import torch
 from torch import nn
 
-from cudal1_ci.sandboxed.recorder.rounding import CHUNK_ELEMENTS, RandomRounding
+from cudal1_ci.sandboxed.recorder.rounding import CHUNK_ELEMENTS, RandomRounding, seed_of
 
 
 def places(got, expected):
@@ -162,3 +163,12 @@ def test_running_sums_of_whole_numbers_are_exact():
     with RandomRounding(0):
         got = x.cumsum(1)
     assert torch.equal(got, x.cumsum(1))
+
+
+def test_the_first_seeds_order_equal_numbers_by_their_places_and_in_reverse():
+    x, rng = torch.tensor([1.0, 1.0, 0.0, 1.0]), random.Random(0)
+    found = []
+    for number in range(2):
+        with RandomRounding(seed_of(number, rng)):
+            found.append(x.argsort().tolist())
+    assert found == [[2, 0, 1, 3], [2, 3, 1, 0]]

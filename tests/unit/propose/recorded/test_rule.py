@@ -151,7 +151,7 @@ def test_what_gained_is_done_to_the_best_program_of_a_model_too(tmp_path):
     assert strategy.base([known[0], fast]) is None, "nothing gained in the reference"
     assert strategy.base([*known, fast]) == written
     again = problem_and_recording(tmp_path, text.replace("ModelNew", "Model"))[1]
-    (found,) = strategy.propose_on(problem, written, again, 9)
+    (found,) = strategy.propose_on(problem, written, again, [*known, fast], 9)
     assert source_of(found) == text.replace("x.relu()", "x.abs()")
     assert found.generation == generation
     assert [one.operator for one in found.edits] == ["b"]
