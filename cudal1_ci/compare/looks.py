@@ -1,7 +1,7 @@
 """Hold what was measured of a pair so far, and say what it comes to. Pure.
 
 one = Looks(pair)
-entry(one, wanted, config)
+found = entry(one, wanted, config)
 """
 
 from __future__ import annotations

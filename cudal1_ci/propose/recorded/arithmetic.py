@@ -16,6 +16,7 @@ from cudal1_ci.propose.recorded.patterns import (
     Match,
     found_at,
     given,
+    is_float,
     rule,
     written,
 )
@@ -38,10 +39,6 @@ ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
 NEUTRAL = {"mul": "1", "div": "1", "pow": "1", "add": "0", "sub": "0"}
 
 
-def is_float(found: Match) -> bool:
-    return found.is_alike("X")
-
-
 ROOTS = (
     Form("div(1, sqrt(X))", "torch.rsqrt(X)", is_float),
     Form("reciprocal(sqrt(X))", "torch.rsqrt(X)", is_float),
@@ -50,16 +47,6 @@ ROOTS = (
     Form("sqrt(pow(X, 2))", "torch.abs(X)", is_float),
     Form("sqrt(square(X))", "torch.abs(X)", is_float),
 )
-CONSTANTS = (
-    Form("clamp(clamp(X, max=KA), min=KB)", "torch.full_like(X, KB)", lambda one: is_empty(one)),
-    Form(
-        "clamp(clamp(X, max=KA), min=KB, max=KC)",
-        "torch.full_like(X, KB)",
-        lambda one: is_empty(one),
-    ),
-    Form("relu(neg(relu(X)))", "torch.zeros_like(X)", is_float),
-    Form("relu(neg(abs(X)))", "torch.zeros_like(X)", is_float),
-)
 
 
 def is_empty(found: Match) -> bool:
@@ -67,6 +54,18 @@ def is_empty(found: Match) -> bool:
     upper, lower = found.literal("KA"), found.literal("KB")
     are_numbers = isinstance(upper, int | float) and isinstance(lower, int | float)
     return are_numbers and upper <= lower and found.is_alike("X")  # type: ignore[operator]
+
+
+CONSTANTS = (
+    Form("clamp(clamp(X, max=KA), min=KB)", "torch.full_like(X, KB)", is_empty),
+    Form(
+        "clamp(clamp(X, max=KA), min=KB, max=KC)",
+        "torch.full_like(X, KB)",
+        is_empty,
+    ),
+    Form("relu(neg(relu(X)))", "torch.zeros_like(X)", is_float),
+    Form("relu(neg(abs(X)))", "torch.zeros_like(X)", is_float),
+)
 
 
 def bounds_forms() -> Iterator[Form]:
@@ -103,7 +102,7 @@ def find_neutral(call: Call) -> Iterator[Change]:
         neutral = NEUTRAL.get(operation.name)
         if neutral is None:
             continue
-        form = Form(f"{operation.name}(X, {neutral})", "X", lambda one: is_same(one))
+        form = Form(f"{operation.name}(X, {neutral})", "X", is_same)
         found = next(found_at(call.graph, operation, form), None)
         if found is not None and only_read(call, operation):
             change = written(call, found, "X")

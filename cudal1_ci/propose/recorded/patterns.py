@@ -116,6 +116,11 @@ class Form:
     where: Callable[[Match], bool] | None = None
 
 
+def is_float(found: Match) -> bool:
+    """Return whether X holds floating-point numbers."""
+    return found.is_alike("X")
+
+
 @functools.cache
 def parsed(pattern: str) -> ast.expr:
     return ast.parse(pattern, mode="eval").body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cudal1_ci.propose.recorded.patterns import Form, Match, rule
+from cudal1_ci.propose.recorded.patterns import Form, Match, is_float, rule
 
 ONE_PASS = "one routine keeps the row in cache and writes the result once, where the formula writes"
 ONE_PASS += " every intermediate to memory"
@@ -65,10 +65,6 @@ def norm_forms() -> Iterator[Form]:
             yield Form(f"sqrt(sum({square}, {rest}))", f"{norm}(X, {rest})", is_float)
             new = f"({norm}(X, {rest}) / X.shape[K] ** 0.5).square()"
             yield Form(f"mean({square}, {rest})", new, is_inner_mean)
-
-
-def is_float(found: Match) -> bool:
-    return found.is_alike("X")
 
 
 def is_inner_mean(found: Match) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ def find_gathered(call: Call) -> Iterator[Change]:
         if at == 2 and picked.literal(1, "dim") != 0:
             continue
         many = graph.of(picked.output)
-        if many is None or size(many.shape[:-1]) < FEWER * size(x.shape[:-1]):
+        if many is None or math.prod(many.shape[:-1]) < FEWER * math.prod(x.shape[:-1]):
             continue
         rows = source.expression(picked.value(0), operation)
         chosen = source.expression(picked.value(at, "index"), operation)
@@ -51,13 +52,6 @@ def find_gathered(call: Call) -> Iterator[Change]:
         if at == 2:
             code = f"{called}.index_select(0, {chosen})"
         yield Change(place.file, {place.node: code}, shown(operation, source))
-
-
-def size(shape: tuple[int, ...]) -> int:
-    total = 1
-    for one in shape:
-        total *= one
-    return total
 
 
 # --- pairs ----------------------------------------------------------------------------------------
