@@ -81,13 +81,15 @@ ONLY_READ = {"print", "append", "extend", "insert", "debug", "info", "warning", 
 
 def handed_over(statement: cst.Expr) -> set[str]:
     """Return locals that are arguments of a call with an unused result. Such a call probably
-    changes them: a Triton kernel writes into its arguments.
+    changes them: a Triton kernel writes into its arguments. A method like `add_` changes its owner.
     """
     call = statement.value
     if not isinstance(call, cst.Call):
         return set()
     name = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
     if isinstance(name, cst.Name) and (name.value in ONLY_READ or "assert" in name.value):
+        return set()
+    if isinstance(call.func, cst.Attribute) and changes_in_place(call.func.attr.value):
         return set()
     return set().union(*map(names_in, call.args)) - {"self"}
 

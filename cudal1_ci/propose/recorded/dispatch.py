@@ -9,6 +9,7 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
+from cudal1_ci.propose.recorded.dispatched_rows import Rows, Search
 from cudal1_ci.propose.recorded.experts import routed
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
 from cudal1_ci.propose.recorded.lifted import (
@@ -43,6 +44,51 @@ LEAVES = (
 
 
 @dataclass
+class Sort:
+    """The rows of all classes in the order of their classes."""
+
+    code: str
+    """Code of the classes."""
+    has_columns: bool
+    is_turned: bool
+    """Whether the sort goes through the columns one after another."""
+    order: str
+    """Name of the sort's positions."""
+    counts: str
+    """Name of the list of the numbers of rows."""
+    rows_by_class: str
+    columns_by_class: str
+    """"" where the classes are one column."""
+
+    @property
+    def places(self) -> tuple[str, str]:
+        """Return code of the rows and of the columns of all classes."""
+        if not self.has_columns:
+            return self.order, ""
+        size = f"{self.code}.size({0 if self.is_turned else 1})"
+        found = f"{self.order} // {size}", f"{self.order} % {size}"
+        return found[::-1] if self.is_turned else found
+
+    def lines(self, high: str) -> list[str]:
+        """Return the lines that sort."""
+        flat = f"{self.code}.flatten()" if self.has_columns else self.code
+        by_column = f"{self.code}.t().flatten()" if self.is_turned else flat
+        return [
+            f"{self.order} = {by_column}.argsort(stable=True)",
+            f"{self.counts} = {flat}.bincount(minlength={high}).tolist()",
+        ]
+
+    def splits(self) -> list[str]:
+        """Return the lines that split rows and columns by class."""
+        names = self.rows_by_class, self.columns_by_class
+        return [
+            f"{name} = {bracketed(code)}.split({self.counts})"
+            for name, code in zip(names, self.places, strict=True)
+            if name
+        ]
+
+
+@dataclass
 class Dispatch:
     """A loop whose turns look for the rows of one class each."""
 
@@ -52,7 +98,7 @@ class Dispatch:
     high: str
     """Code of the number of classes."""
     new: dict[cst.CSTNode, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
+    searches: list[Search] = field(default_factory=list)
     joined: cst.For | None = None
     """A loop over the columns of the classes that is not needed any more."""
 
@@ -61,9 +107,7 @@ class Dispatch:
         self.node = node
         self.names = {o.value for o in within(self.loop.function) if isinstance(o, cst.Name)}
         self.changing = stored_names(node) | roots(self.loop.target)
-        self.made: dict[tuple[str, bool], list[str]] = {}
-        self.counts = ""
-        """Name of the list of the numbers of rows."""
+        self.made: dict[tuple[str, bool], Sort] = {}
 
     def change(self) -> Change:
         """Return the loop with parts of one sort in it; raise Refused if it has no search."""
@@ -76,55 +120,130 @@ class Dispatch:
 
     def written(self) -> Change:
         """Return the loop with what was found."""
-        if not self.lines:
+        if not self.made:
             raise Refused
+        lines = [line for one in self.made.values() for line in one.lines(self.high)]
+        more, after = self.gathered() or self.split()
+        lines += more
         loop = self.node.with_changes(leading_lines=[])
         text = self.loop.code(cst.ensure_type(loop.visit(Rewrite(self.new, self.joined)), cst.For))
         return Change(
             file=self.loop.name,
-            new={self.loop.node: "\n".join([*self.lines, text])},
+            new={self.loop.node: "\n".join([*lines, text.rstrip(), *after])},
             found=" ".join(self.loop.code(self.node).strip().split("\n")[0].split()),
         )
+
+    def split(self) -> tuple[list[str], list[str]]:
+        """Return the lines before and after a loop that picks the rows of its class itself."""
+        return [line for one in self.made.values() for line in one.splits()], []
+
+    def gathered(self) -> tuple[list[str], list[str]] | None:
+        """Return the lines before and after a loop whose rows are picked before it, and change its
+        code; None if it reads nothing by rows."""
+        if len(self.searches) != 1:
+            return None
+        [search], [sort] = self.searches, self.made.values()
+        rows = Rows(self.loop, self.index, search, self.joined)
+        if not rows.find(self.new):
+            return None
+        (row, column), lines = sort.places, []
+        read = [one for one in (search.row, search.column) if one and rows.is_read(one)]
+        if sort.has_columns:
+            name = self.free_name("all_rows")
+            lines, row = [f"{name} = {row}"], name
+        if search.column in read or rows.reads_columns:
+            name = self.free_name("all_columns")
+            lines, column = [*lines, f"{name} = {column}"], name
+        lines += rows.before(row, column, self.free_name)
+        kept = {search.row: (row, sort.rows_by_class)}
+        kept |= {search.column: (column, sort.columns_by_class)}
+        lines += [f"{kept[o][1]} = {kept[o][0]}.split({sort.counts})" for o in read]
+        right = ", ".join(f"{kept[one][1]}[{self.index}]" for one in read)
+        self.new |= rows.new
+        self.new[search.assign] = f"{', '.join(read)} = {right}"
+        if not read:
+            self.new[self.loop.file.parents[search.assign]] = ""
+        return lines, rows.after()
 
     def assigned(self, assign: cst.Assign) -> None:
         """Put parts of a sort in the place of a search."""
         target, value = assign.targets[0].target, assign.value
+        num_dims = self.loop.call.graph.num_dims
         if isinstance(target, cst.Tuple):
             searched, turned = self.searched(value), self.turned(value)
-            rank = 0 if searched is None else self.loop.call.graph.num_dims(searched.value(0))
+            rank = 0 if searched is None else num_dims(searched.value(0))
             if len(target.elements) == 2 and (rank == 2 or turned):
-                self.new[value] = ", ".join(self.parts(searched, turned=turned or ""))
+                is_whole = self.is_whole(value, searched)
+                self.found(assign, self.sort(searched, turned=turned or ""), is_whole=is_whole)
             return
         rows = self.rows(value)
         if rows is not None and isinstance(target, cst.Name):
             inner = self.column_loop(rows, assign, target.value)
             if inner is not None:
                 self.joined = inner
-                slot = cst.ensure_type(inner.target, cst.Name).value
                 base = cst.ensure_type(self.compared_node(rows), cst.Subscript).value
-                self.new[assign] = (
-                    f"{target.value}, {slot} = {', '.join(self.parts(rows, base=base))}"
-                )
-            elif self.loop.call.graph.num_dims(rows.value(0)) == 1:
-                self.new[value] = self.parts(rows)[0]
+                is_whole = self.is_whole(value, rows)
+                self.found(assign, self.sort(rows, base=base), is_whole=is_whole)
+            elif num_dims(rows.value(0)) == 1:
+                self.found(assign, self.sort(rows), is_whole=False)
             return
         masked = self.masked(value)
         if masked is not None and isinstance(target, cst.Name):
             uses = self.uses(target.value, assign)
             if uses is not None:
-                self.new[value] = self.parts(masked)[0]
+                is_whole = self.is_whole(value, masked)
+                self.found(assign, self.sort(masked), is_whole=is_whole)
                 self.new |= uses
+
+    def found(self, assign: cst.Assign, sort: Sort, *, is_whole: bool) -> None:
+        """Put the rows of a sort, and their columns, in the place of a search."""
+        target = assign.targets[0].target
+        if isinstance(target, cst.Tuple):
+            names = [self.loop.code(one.value) for one in target.elements]
+            row, column = names[::-1] if sort.is_turned else names
+        else:
+            row = self.loop.code(target)
+            column = "" if self.joined is None else self.loop.code(self.joined.target)
+        found = [(row, sort.rows_by_class), (column, sort.columns_by_class)]
+        found = [one for one in (found[::-1] if sort.is_turned else found) if one[0]]
+        left = ", ".join(name for name, _ in found)
+        right = ", ".join(f"{by_class}[{self.index}]" for _, by_class in found)
+        self.new[assign] = f"{left} = {right}"
+        self.searches.append(
+            Search(
+                *(assign, row, column, sort.is_turned),
+                sort.has_columns and is_whole,
+                *(sort.code, sort.order, sort.counts),
+            )
+        )
+
+    def is_whole(self, search: cst.BaseExpression, compared: Operation | None) -> bool:
+        """Return whether each element of the searched positions is found in one iteration: they
+        are of a `topk` over as many classes as there are iterations."""
+        graph, source = self.loop.call.graph, self.loop.call.source
+        chosen = self.routed(search) if compared is None else compared.value(0)
+        picked = graph.made_by(chosen, "getitem")
+        whole = chosen if picked is None else picked.value(0)
+        topk = self.topk(whole)
+        among, classes = graph.of(topk.value(0) if topk else None), graph.of(whole)
+        place = None if compared is None else source.place(compared)
+        times = len(self.loop.operations.get(search if place is None else place.node, []))
+        if among is None or classes is None:
+            return False
+        return times == among.shape[-1] * (1 if picked is None else classes.shape[1])
 
     # --- classes that have rows ---
 
-    def of_hits(self, mask: int, chosen: str) -> Change:
+    def of_hits(self, mask: int, positions: int | None, chosen: str) -> Change:
         """Return a loop over the numbers of the classes that have rows, where it was over a tensor
         of them, and searched a mask.
 
         Args:
             mask: The one-hot mask of classes, columns and rows.
+            positions: The classes, rows before columns.
             chosen: Code of the classes.
         """
+        is_whole = self.topk(positions) is not None
         body = list(self.node.body.body)
         unpacked = f"{self.index} = {self.index}[0]"
         is_number = self.loop.code(body[0]).strip() == unpacked
@@ -134,7 +253,7 @@ class Dispatch:
                 target = one.targets[0].target
                 if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
                     raise Refused
-                self.new[one.value] = ", ".join(self.parts(None, turned=chosen))
+                self.found(one, self.sort(None, turned=chosen), is_whole=is_whole)
                 allowed |= {*within(one.value)}
         if is_number:
             self.new[body[0]] = ""
@@ -151,9 +270,10 @@ class Dispatch:
             made = {one.name for one in self.loop.operations.get(whole, [])}
             if not is_number and not made <= {"index"}:  # rows by a tensor of one number
                 raise Refused
-        if self.loop.is_read_after({self.index}) or not self.counts:
+        if self.loop.is_read_after({self.index}) or len(self.made) != 1:
             raise Refused
-        self.new[self.loop.over] = f"[i for i, count in enumerate({self.counts}) if count]"
+        [sort] = self.made.values()
+        self.new[self.loop.over] = f"[i for i, count in enumerate({sort.counts}) if count]"
         return self.written()
 
     def hit(self, node: cst.BaseExpression, mask: int, *, is_number: bool) -> bool:
@@ -185,15 +305,19 @@ class Dispatch:
 
     def turned(self, node: cst.BaseExpression) -> str | None:
         """Return code of the classes whose one-hot mask is searched, columns before rows."""
+        chosen = self.routed(node)
+        if chosen is None or not self.is_position(chosen):
+            return None
+        return self.loop.call.source.expression(chosen, at=self.loop.inside[0])
+
+    def routed(self, node: cst.BaseExpression) -> int | None:
+        """Return the classes whose one-hot mask is searched, columns before rows."""
         found = self.loop.operations.get(node, [])
         if {one.name for one in found} != {"where"} or any(
             len(o.recorded.args) != 1 for o in found
         ):
             return None
-        chosen = routed(self.loop, found, self.index, self.high)
-        if chosen is None or not self.is_position(chosen):
-            return None
-        return self.loop.call.source.expression(chosen, at=self.loop.inside[0])
+        return routed(self.loop, found, self.index, self.high)
 
     def searched(self, node: cst.BaseExpression) -> Operation | None:
         """Return the comparison of which all positions are taken."""
@@ -244,7 +368,7 @@ class Dispatch:
             return None
         dims = {graph.dims(one.literal(1, "dim"), one.value(0)) for one in found}
         is_flat = all(one.literal(2, "keepdim") in (None, False) for one in found)
-        return compared if dims == {(1,)} and is_flat and self.topk(compared) else None
+        return compared if dims == {(1,)} and is_flat and self.topk(compared.value(0)) else None
 
     def is_column(self, compared: Operation) -> bool:
         return self.loop.call.graph.num_dims(compared.value(0)) == 1
@@ -302,10 +426,9 @@ class Dispatch:
             value = maker.value(0)
         return False
 
-    def topk(self, compared: Operation) -> Operation | None:
-        """Return the topk over the last dimension that made the positions."""
+    def topk(self, value: int | None) -> Operation | None:
+        """Return the topk over the last dimension that made positions."""
         graph = self.loop.call.graph
-        value = compared.value(0)
         while (maker := graph.made_by(value, "getitem", "topk")) is not None:
             if maker.name == "topk":
                 dim = maker.literal(2, "dim")
@@ -318,14 +441,14 @@ class Dispatch:
 
     # --- what takes its place ---------------------------------------------------------------------
 
-    def parts(
+    def sort(
         self,
         compared: Operation | None,
         *,
         turned: str = "",
         base: cst.BaseExpression | None = None,
-    ) -> list[str]:
-        """Return code of a turn's rows, and of its columns, and sort before the loop."""
+    ) -> Sort:
+        """Return the sort whose parts are an iteration's rows, and their columns."""
         code, has_columns = turned, True
         if compared is not None:
             node = base or self.compared_node(compared)
@@ -335,27 +458,13 @@ class Dispatch:
             raise Refused
         code = bracketed(code)
         if (code, bool(turned)) not in self.made:
-            order, counts = self.free_name("order"), self.free_name("counts")
-            self.counts = counts
-            flat = f"{code}.flatten()" if has_columns else code
-            by_column = f"{code}.t().flatten()" if turned else flat
-            self.lines += [
-                f"{order} = {by_column}.argsort(stable=True)",
-                f"{counts} = {flat}.bincount(minlength={self.high}).tolist()",
-            ]
-            found = [self.free_name("rows_by_class")]
-            if has_columns:
-                found.append(self.free_name("columns_by_class"))
-                found = found[::-1] if turned else found
-                size = f"{code}.size({0 if turned else 1})"
-                self.lines += [
-                    f"{found[0]} = ({order} // {size}).split({counts})",
-                    f"{found[1]} = ({order} % {size}).split({counts})",
-                ]
-            else:
-                self.lines.append(f"{found[0]} = {order}.split({counts})")
-            self.made[code, bool(turned)] = found
-        return [f"{one}[{self.index}]" for one in self.made[code, bool(turned)]]
+            names = ["order", "counts", "rows_by_class"] + ["columns_by_class"] * has_columns
+            order, counts, *by_class = map(self.free_name, names)
+            columns = by_class[1] if has_columns else ""
+            self.made[code, bool(turned)] = Sort(
+                code, has_columns, bool(turned), order, counts, by_class[0], columns
+            )
+        return self.made[code, bool(turned)]
 
     def free_name(self, wanted: str) -> str:
         """Return a name that nothing else has."""
@@ -418,7 +527,7 @@ class Dispatch:
     def column_loop(self, compared: Operation, assign: cst.Assign, rows: str) -> cst.For | None:
         """Return the loop over the columns of a topk, if all of them can be taken at once: its
         turns add to rows, and compute each row by itself."""
-        node, topk = self.compared_node(compared), self.topk(compared)
+        node, topk = self.compared_node(compared), self.topk(compared.value(0))
         inner = next((a for a in self.loop.file.above(assign) if isinstance(a, cst.For)), None)
         if inner is None or inner is self.node or topk is None or inner.orelse:
             return None
@@ -507,11 +616,9 @@ class Rewrite(Swap):
             return cst.RemoveFromParent()
         if original_node is self.joined:
             return cst.FlattenSentinel(cst.ensure_type(updated_node, cst.For).body.body)
-        if isinstance(original_node, cst.Assign) and original_node in self.new:
-            line = cst.ensure_type(
-                cst.parse_statement(self.new[original_node]), cst.SimpleStatementLine
-            )
-            return line.body[0]
+        if isinstance(original_node, cst.BaseSmallStatement) and original_node in self.new:
+            line = cst.parse_statement(self.new[original_node])
+            return cst.ensure_type(line, cst.SimpleStatementLine).body[0]
         return super().on_leave(original_node, updated_node)
 
 
@@ -549,17 +656,17 @@ def find_dispatched(call: Call) -> Iterator[Change]:
         classes = classes_of(loop) if hits is None else None
         try:
             if hits is not None:
-                mask, chosen, high = hits
+                mask, positions, chosen, high = hits
                 index = cst.ensure_type(loop.target, cst.Name).value
-                yield Dispatch(loop, index, high).of_hits(mask, chosen)
+                yield Dispatch(loop, index, high).of_hits(mask, positions, chosen)
             elif classes is not None:
                 yield Dispatch(loop, *classes).change()
         except Refused:
             continue
 
 
-def hits_of(loop: Loop) -> tuple[int, str, str] | None:
-    """Return the mask, code of the classes, and code of their number, of a loop over
+def hits_of(loop: Loop) -> tuple[int, int | None, str, str] | None:
+    """Return the mask, the classes, their code, and code of their number, of a loop over
     `(mask.sum(dim=(-1, -2)) > 0).nonzero()` of a one-hot mask of classes, columns and rows."""
     graph, source = loop.call.graph, loop.call.source
     if not isinstance(loop.target, cst.Name) or not isinstance(loop.over, cst.Name):
@@ -585,7 +692,9 @@ def hits_of(loop: Loop) -> tuple[int, str, str] | None:
         return None
     number = place.node.args[1].value
     chosen = source.expression(hot.value(0), at=loop.inside[0])
-    return (mask, chosen, loop.code(number)) if chosen and names_in(number) <= {"self"} else None
+    if not chosen or not names_in(number) <= {"self"}:
+        return None
+    return mask, hot.value(0), chosen, loop.code(number)
 
 
 RULES = (

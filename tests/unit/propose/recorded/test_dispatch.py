@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from cudal1_ci.propose.recorded import dispatch
-from tests.unit.propose.recorded.rig import assert_same, proposed
+from tests.unit.propose.recorded.rig import assert_same, loaded, proposed
 
 START = """import torch
 import torch.nn as nn
@@ -243,3 +244,115 @@ def test_classes_with_rows_are_counted_by_the_sort(tmp_path: Path, name: str) ->
 def test_other_loops_over_classes_with_rows_are_left_alone(tmp_path: Path, name: str) -> None:
     text = text_of(HITS.strip() + HITS_LEFT[name].rstrip())
     assert proposed(tmp_path, text, dispatch.RULES) == {}
+
+
+SUMMED = {
+    "both positions": FOUND["both positions"],
+    "nonzero, and a skip": FOUND["nonzero, and a skip"],
+    "one-hot mask": FOUND["one-hot mask"],
+    "mask of any slot": FOUND["mask of any slot"],
+    **JOINED,
+}
+ROWS_LEFT = {
+    "what iterations write to may be what they read": """
+out = x.view(-1, 4)
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    out[row] += weights[row, slot, None] * expert(x[row])
+""",
+    "rows written before they are read": """
+out = x + 0
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    out[row] += expert(out[row])
+""",
+    "in place": """
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    out[row] += expert(x[row].mul_(2))
+""",
+}
+SUMS_LEFT = {
+    "experts that are passed over": """
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    if i == 3:
+        continue
+    out[row] += weights[row, slot, None] * expert(x[row])
+""",
+    "not all experts": """
+for i in range(self.n - 2):
+    row, slot = torch.where(chosen == i)
+    out[row] += weights[row, slot, None] * self.experts[i](x[row])
+""",
+    "only many rows": """
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    if len(row) > 2:
+        out[row] += weights[row, slot, None] * expert(x[row])
+""",
+    "read in between": """
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    out[row] += weights[row, slot, None] * expert(x[row]) + out.sum()
+""",
+    "one for all columns": """
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    out[row] += weights[row, slot, None] * expert(x[row]).mean(1, keepdim=True)
+""",
+    "written, not added": """
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    out[row] = weights[row, slot, None] * expert(x[row])
+""",
+}
+
+
+def assert_same_at_sizes(tmp_path: Path, text: str, found: str) -> None:
+    for tokens in (7, 1, 40, 0):
+        sized = f"TOKENS = {tokens}"
+        assert_same(tmp_path, *(t.replace("TOKENS = 7", sized) for t in (text, found)))
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_rows_are_gathered_before_the_loop_and_added_after_it(tmp_path: Path, name: str) -> None:
+    text = text_of(SUMMED[name])
+    found = proposed(tmp_path, text, dispatch.RULES)["sorted_dispatch"]
+    loop = found[found.index("parts = []") : found.index("if parts:")]
+    assert "x_by_class[" in loop
+    assert "out" not in loop
+    assert ".index_copy_(0, order, sums)" in found
+    assert_same_at_sizes(tmp_path, text, found)
+
+
+@pytest.mark.parametrize("name", ROWS_LEFT)
+def test_rows_that_may_change_are_read_in_the_loop(tmp_path: Path, name: str) -> None:
+    text = text_of(ROWS_LEFT[name])
+    found = proposed(tmp_path, text, dispatch.RULES)["sorted_dispatch"]
+    assert "x_by_class" not in found
+    assert "out_by_class" not in found
+    assert_same_at_sizes(tmp_path, text, found)
+
+
+@pytest.mark.parametrize("name", SUMS_LEFT)
+def test_what_is_not_added_for_every_row_is_left_in_the_loop(tmp_path: Path, name: str) -> None:
+    text = text_of(SUMS_LEFT[name])
+    found = proposed(tmp_path, text, dispatch.RULES)["sorted_dispatch"]
+    assert "x_by_class" in found
+    assert "parts" not in found
+    assert_same_at_sizes(tmp_path, text, found)
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_gradients_stay(tmp_path: Path, name: str) -> None:
+    text = text_of(SUMMED[name])
+    found = proposed(tmp_path, text, dispatch.RULES, mode="train")["sorted_dispatch"]
+    made = []
+    for one in (text, found):
+        module = loaded(one, tmp_path / "gradients.py")
+        torch.manual_seed(0)
+        model = getattr(module, "ModelNew", module.Model)()
+        model(*module.get_inputs()).square().sum().backward()
+        made.append([each.grad for each in model.parameters() if each.grad is not None])
+    torch.testing.assert_close(*made, rtol=1e-4, atol=1e-5)
