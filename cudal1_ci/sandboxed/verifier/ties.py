@@ -25,7 +25,7 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
 from ..recorder.rounding import seed_of
 from .cases import Answer, Case, Limits
-from .compare import is_inexact, loose
+from .compare import difference, is_inexact, loose
 from .inputs import InputSet, has_twice
 from .magnitude import magnitude
 from .near_inputs import shaken
@@ -97,12 +97,20 @@ def settle_ties(
 
 
 def num_off(case: Case, one: Compared) -> int:
-    """Return how many elements are off that no known tie explains; zero where forms differ."""
+    """Return how many elements are off that no known tie explains, by the budget of the trial where
+    it is one; zero where forms differ."""
     ours = list(one.expected)
     if [(t.shape, t.dtype) for t in ours] != [(t.shape, t.dtype) for t in one.got]:
         return 0
     theirs = with_ties(case.ties.get(one.key), aligned(case.signs, list(one.got), ours), ours)
-    found = case.differences(theirs, ours)
+    if one.key in range(len(case.tolerances)):
+        budgets, device = case.tolerances[one.key], case.accelerator.device
+        found = [
+            difference(*parts, device)
+            for parts in zip(theirs, ours, case.truth(one.key), budgets, strict=True)
+        ]
+    else:
+        found = case.differences(theirs, ours)
     return sum(max(1, each.num_far) for each in found if each.excess > 1)
 
 

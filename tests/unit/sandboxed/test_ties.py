@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from cudal1_ci.sandboxed.verifier.compare import Difference, Tolerance
 from cudal1_ci.sandboxed.verifier.inputs import InputSet
 from cudal1_ci.sandboxed.verifier.near_inputs import shaken
-from cudal1_ci.sandboxed.verifier.ties import Ties, extend, with_ties
+from cudal1_ci.sandboxed.verifier.ties import Compared, Ties, extend, num_off, with_ties
 
 
 def ties_of(inputs, function, most_place):
@@ -89,3 +93,21 @@ def test_floats_that_jump_on_shaken_inputs_alone_are_no_ties():
     ties = {}
     extend(ties, [torch.tensor([2.0])], [torch.tensor([1.0])], 5, is_shaken=True)
     assert ties == {}
+
+
+def test_an_answer_is_off_by_the_budget_of_its_trial():
+    ours, theirs = [torch.ones(3)], [torch.tensor([1.0, 1.0, 1.0 + 2e-6])]
+    trial = Compared(0, InputSet([torch.zeros(3)]), ours, theirs)
+    case = SimpleNamespace(
+        ties={},
+        signs=None,
+        accelerator=SimpleNamespace(device=torch.device("cpu")),
+        truth=lambda _: [torch.ones(3, dtype=torch.float64)],
+        tolerances=[[Tolerance(1e-6, 0.0)]],
+        differences=lambda got, expected: [Difference(0.0, 0.0, 0.5, 0)],
+    )
+    assert num_off(case, trial) == 1
+    case.tolerances = [[Tolerance(3e-6, 0.0)]]
+    assert num_off(case, trial) == 0
+    other = replace(trial, key=-1)  # beyond the trials
+    assert num_off(case, other) == 0
