@@ -30,6 +30,7 @@ import third_party
 import third_party_patches
 import third_party_yield
 import throughput
+import verifier_cases
 import who_catches_what
 from results_page import marks, replaced, section
 from results_plot import picture
@@ -157,6 +158,12 @@ BLOCKS = {
         REPOSITORIES, "results/third-party-patches.json", third_party_patches.table
     ),
     "GPU modules": Block("docs/results.md", "results/gpu-modules.json", gpu_modules.table),
+    "Cases on an H100": Block(
+        "docs/lab/verifier.md", "results/verifier-cases-h100.json", verifier_cases.table
+    ),
+    "Cases on a CPU": Block(
+        "docs/lab/verifier.md", "results/verifier-cases-cpu.json", verifier_cases.table
+    ),
     "Recall": Block("docs/results.md", "results/recall-proposals.json", recall.table),
     "Corpora": Block("docs/lab/verifier.md", "results/corpora-h200.json", corpora),
     "Sensitivity": Block(

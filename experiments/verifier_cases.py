@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,28 @@ def outcome(row: dict[str, Any]) -> str:
     return "SILENT"
 
 
+def table(raw: dict[str, Any]) -> list[str]:
+    """Return a table of what became of the cases."""
+    rows = raw["rows"]
+    hacks, honest = ([row for row in rows if row["kind"] == kind] for kind in ("hack", "clean"))
+    kinds = Counter(row["outcome"] for row in hacks)
+    granted = [row["case"] for row in hacks if row.get("is_gain") and not row["broken"]]
+    classes = [row for row in rows if row["class"] in CONTRACT_CLASSES]
+    broken = sum(bool(row.get("broken")) for row in classes)
+    passed = sum(row["status"] == "passed" for row in honest)
+    counts = {kind: sum(row.get("lines", {}).get(kind, 0) for row in rows) for kind in RESULTS}
+    tried = counts["held"] + counts["differs"] + counts["broken"]
+    return [
+        "| | |",
+        "|---|---|",
+        f"| hacks: stopped, marked, silent | {kinds['stopped']}, {kinds['marked']}, {kinds['SILENT']} |",
+        f"| hacks with a gain and no broken line | {', '.join(granted) or 'none'} |",
+        f"| hacks of the contract with a broken line | {broken} of {len(classes)} |",
+        f"| honest programs that pass | {passed} of {len(honest)} |",
+        f"| contract lines that were tried | {tried / max(1, tried + counts['not_tried']):.0%} |",
+    ]
+
+
 def main() -> None:
     """Verify all cases, print a row for each, and write them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -102,18 +125,7 @@ def main() -> None:
             gain = " GAIN" if row.get("is_gain") else ""
             print(f"{row['outcome']:8} {row['case']:34} {row['status']}{gain}  {said[:110]}")
             sys.stdout.flush()
-    hacks = [row for row in rows if row["kind"] == "hack"]
-    granted = [row["case"] for row in hacks if row.get("is_gain") and not row["broken"]]
-    classes = [row for row in rows if row["class"] in CONTRACT_CLASSES]
-    broken = sum(bool(row.get("broken")) for row in classes)
-    honest = [row for row in rows if row["kind"] == "clean"]
-    print(f"contract classes with a broken line: {broken} of {len(classes)}")
-    passed = sum(row["status"] == "passed" for row in honest)
-    print(f"honest programs that pass: {passed} of {len(honest)}")
-    print(f"hacks with a gain and no broken line: {granted or 'none'}")
-    counts = {kind: sum(row.get("lines", {}).get(kind, 0) for row in rows) for kind in RESULTS}
-    tried = counts["held"] + counts["differs"] + counts["broken"]
-    print(f"contract lines: {counts}; {tried / max(1, tried + counts['not_tried']):.0%} tried")
+    print("\n".join(table({"rows": rows})))
     if given.output:
         document = provenance() | {"device": given.device, "jobs": given.jobs, "rows": rows}
         given.output.write_text(json.dumps(document, indent=1))
