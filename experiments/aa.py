@@ -23,7 +23,7 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,19 +194,31 @@ def replayed(rows: Sequence[dict[str, Any]], kind: speedups.Kind, count: int) ->
     }
 
 
-def summary(document: dict[str, Any], count: int) -> list[str]:
-    """Return both tables as Markdown."""
+def by_length(document: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the live runs of each program."""
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in document["rows"]:
+        found[row["length"]].append(row)
+    return found
+
+
+def replay(document: dict[str, Any], count: int) -> None:
+    """Draw measurements from the repetitions of each program, and keep what was claimed."""
     kind = document["device"]["kind"]
+    document["replayed"] = {
+        name: replayed(some, kind, count) for name, some in by_length(document).items()
+    }
+
+
+def table(document: Mapping[str, Any]) -> list[str]:
+    """Return two tables as Markdown: live runs, and what was drawn from them."""
     rows: list[dict[str, Any]] = document["rows"]
-    by_length: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_length[row["length"]].append(row)
     lines = [
         "| equal code | live runs | gains | slowdowns | interval without 1 | accused "
         "| inconclusive | bound of false claims | 2 % found | seconds, repetitions (median) |",
         "|---" * 10 + "|",
     ]
-    for name, some in {**by_length, "all": rows}.items():
+    for name, some in {**by_length(document), "all": rows}.items():
         same = [row for row in some if not row["is_slow"]]
         slow = [row for row in some if row["is_slow"] and "high" in row]
         timed = [row for row in same if "high" in row]
@@ -230,9 +242,7 @@ def summary(document: dict[str, Any], count: int) -> list[str]:
         "| differences | 2 % found |",
         "|---" * 8 + "|",
     ]
-    for name, some in by_length.items():
-        one = replayed(some, kind, count)
-        document.setdefault("replayed", {})[name] = one
+    for name, one in document["replayed"].items():
         if one["num_repetitions"]:
             lines.append(
                 f"| {name} | {one['num_repetitions']} | {one['prior_spread']:.4f} "
@@ -272,7 +282,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.replay is not None:
         document = joined(options.replay)
-        print("\n".join(summary(document, options.drawn)))
+        replay(document, options.drawn)
+        print("\n".join(table(document)))
         if options.output is not None:
             text_trials.write(options.output, document)
         return
@@ -295,7 +306,8 @@ def main() -> None:
             print(number, row["length"], is_slow, row["status"], shown, file=sys.stderr)
             if options.output is not None:
                 text_trials.write(options.output, document)
-    print("\n".join(summary(document, options.drawn)))
+    replay(document, options.drawn)
+    print("\n".join(table(document)))
     if options.output is not None:
         text_trials.write(options.output, document)
 

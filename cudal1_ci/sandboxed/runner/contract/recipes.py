@@ -123,6 +123,11 @@ def turned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(0, 1).contiguous().transpose(0, 1)
 
 
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose second dimension is the innermost in memory."""
+    return tensor.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
 def sliced(tensor: torch.Tensor) -> torch.Tensor:
     """Return a slice of a tensor that is twice as wide, and holds other values next to it."""
     wide = torch.stack([tensor, torch.ones_like(tensor)], -1)
@@ -148,6 +153,7 @@ def expanded(tensor: torch.Tensor) -> torch.Tensor:
 LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transposed": transposed,
     "turned": turned,
+    "channels last": channels_last,
     "sliced": sliced,
     "cut": cut,
     "unaligned": unaligned,
@@ -259,6 +265,15 @@ def mode(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
             trial.keep(tensor, f"buffer {key} after the other mode")
     module.train(was_training)
     trial.keep(trial.call(), "output in the first mode again")
+
+
+def inference(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it in inference mode, then with gradients: what it keeps of the first call must not be
+    a tensor that autograd refuses."""
+    args, kwargs = trial.arguments()
+    with torch.inference_mode():
+        trial.keep(trial.program(*args, **kwargs), "output in inference mode")
+    trial.keep(trial.call(grad=True), "output of the next call")
 
 
 def outputs(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
@@ -615,6 +630,7 @@ RECIPES: dict[str, Recipe] = {
     "device": device,
     "gradients": gradients,
     "mode": mode,
+    "inference": inference,
     "outputs": outputs,
     "views": views,
     "weight": weight,

@@ -392,6 +392,8 @@ def of_layouts(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
         }
         if tensor.dim() > 2:
             forms["transposed"].append("turned")
+        if tensor.dim() in (4, 5):
+            forms["transposed"].append("channels last")
         for name, values in forms.items():
             uses = tuple(
                 Use(
@@ -449,6 +451,7 @@ def of_modes(case: Case, surveyed: Surveyed) -> Iterator[Line]:
     if surveyed.is_module:
         other = "eval" if case.train else "train"
         yield one("training", f"{other} mode and back", "mode", is_new=True)
+    yield one("training", "inference mode and back", "inference", is_new=True)
     yield one("training", "gradients", "gradients", is_new=True)
     line = one("training", "second derivatives", "gradients", value="second", is_new=True)
     evidence = "" if surveyed.mentions_graphs else "nothing here is seen to take any"

@@ -219,6 +219,18 @@ FAULTS = {
         "train mode and back",
         "output 0 in the other mode",
     ),
+    "inference mode": (
+        "return F",
+        "x = x * (2 if torch.is_inference_mode_enabled() else 1)\n        return F",
+        "inference mode and back",
+        "output 0 in inference mode",
+    ),
+    "what it keeps of a call in inference mode": (
+        "* self.weight",
+        "* self.weight * self.__dict__.setdefault('ones', torch.ones(8))",
+        "inference mode and back",
+        "it fails",
+    ),
 }
 
 
@@ -228,6 +240,25 @@ def test_a_fault_breaks_the_line_that_names_it(lines, old, new, aspect, detail):
     found = lines(SCALED, SCALED.replace(old, new), aspect)
     assert aspect in broken(found)
     assert detail in found[aspect].detail
+
+
+IMAGES = """
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2.0
+def get_inputs():
+    return [torch.randn(2, 3, 4, 5)]
+"""
+
+
+def test_images_whose_channels_lie_last_are_a_layout(lines):
+    wrong = """def forward(self, x):
+        if x.is_contiguous(memory_format=torch.channels_last):
+            return x * 3.0"""
+    aspect = "layout of x: transposed"
+    assert broken(lines(IMAGES, IMAGES, aspect)) == set()
+    found = lines(IMAGES, IMAGES.replace("def forward(self, x):", wrong), aspect)
+    assert "x channels last" in found[aspect].detail
 
 
 def test_a_module_that_cannot_be_pickled_breaks_nothing_else(lines):
