@@ -188,7 +188,7 @@ def _other_use(entry: Entry) -> Payload | None:
 def _proposals(document: Report) -> Iterator[Payload | None]:
     for proposal in digest(document).proposals:
         if (gain := worth(proposal.evaluation)) > 1:
-            text = f"A faster version was proven, {at_least_gain_text(gain)} at least."
+            text = f"A faster version was proven: it takes {at_least_gain_text(gain)}."
             yield _annotation(proposal.entry, "notice", "Can be faster", text)
 
 

@@ -72,9 +72,7 @@ def branch_of(gain: Gain) -> str:
 
 
 def title_of(gain: Gain) -> str:
-    return one_line(
-        f"Faster {gain.entry.target.qualname}: {at_least_gain_text(gain.low)} at least", 200
-    )
+    return one_line(f"Faster {gain.entry.target.qualname}: {at_least_gain_text(gain.low)}", 200)
 
 
 def marked(gain: Gain, text: str) -> str:

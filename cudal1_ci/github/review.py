@@ -138,4 +138,4 @@ def _on_file(
 def _claim(proposal: Proposal) -> str:
     name = code(one_line(proposal.entry.target.qualname, 200))
     gain = at_least_gain_text(worth(proposal.evaluation))
-    return f"{name} computes the same and changes its time by {gain} at least"
+    return f"{name} computes the same and takes {gain}"

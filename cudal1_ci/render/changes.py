@@ -30,6 +30,8 @@ from cudal1_ci.stats.figures import of_rows
 from cudal1_ci.stats.gate import Finding, is_acknowledged, is_missing
 from cudal1_ci.stats.regression import SEVERITY
 
+LOST = {"machine_missing": "machine", "no_report": "project"}
+"""Nouns of what left no report, by the state of its finding."""
 MEASURED = ("regression", "inconclusive", "improvement", "same")
 """Verdicts of targets whose two sides were timed, or were to be."""
 VERDICT_WORDS = {
@@ -235,8 +237,11 @@ def headline(
     `missing` are machines and projects that have left no report.
     """
     said = _verdict(found)
+    lost = [one for one in missing if one.state in LOST]
     if not is_search and not found.all:
         said = "nothing to compare"
+    elif lost and not num_proposals and not found.all:
+        said = "nothing measured"
     elif num_proposals or not found.all:
         count = count_text(num_proposals, "faster version")
         proven = f"{count if num_proposals else 'no faster version'} proven"
@@ -245,7 +250,7 @@ def headline(
         said += f"; {count_text(number, 'target')} with a use that no longer works"
     if number := sum(change.comparison.output_change is not None for change in found.all):
         said += f"; {count_text(number, 'changed output')}"
-    for state, noun in (("machine_missing", "machine"), ("no_report", "project")):
+    for state, noun in LOST.items():
         if number := sum(one.state == state for one in missing):
             said += f"; no report from {count_text(number, noun)}"
     if any(one.state == "unverified" for one in missing):

@@ -142,8 +142,8 @@ def gain_text(measurement: Measurement) -> str:
 
 
 def at_least_gain_text(ratio: float) -> str:
-    """Format the lower bound of a speedup as a change of the time: `-67.2 %`; never rounded up."""
-    return f"{_percent(1 / ratio, math.ceil)} %"
+    """Format the lower bound of a speedup: `at least 67.2 % less time`; never rounded up."""
+    return f"at least {_percent(1 / ratio, math.ceil).removeprefix('-')} % less time"
 
 
 def is_within_noise(measurement: Measurement) -> bool:

@@ -11,6 +11,7 @@ from cudal1_ci.render.changes import cell_text, changes, counts_text, headline, 
 from cudal1_ci.render.digest import digest
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.text import render_text
+from cudal1_ci.stats.gate import Finding
 from tests.unit.render import comparisons
 from tests.unit.render.comparisons import EPYC, H200, L40S, a_document, a_row, compared
 from tests.unit.render.test_rendering import check_golden
@@ -117,6 +118,18 @@ def test_what_was_measured_on_no_device_stands_where_nothing_else_does():
 )
 def test_the_verdict_in_a_few_words(entries, num_proposals, said):
     assert headline(changes(a_document(*entries)), num_proposals) == said
+
+
+@pytest.mark.parametrize(
+    ("num_proposals", "said"),
+    [
+        (0, "nothing measured; no report from 1 machine"),
+        (1, "1 faster version proven; no report from 1 machine"),
+    ],
+)
+def test_what_left_no_report_found_no_faster_version_either(num_proposals, said):
+    lost = Finding(state="machine_missing", name="h100")
+    assert headline(changes(a_document()), num_proposals, missing=[lost]) == said
 
 
 def test_counts_are_said_worst_first():
