@@ -1,6 +1,6 @@
 """Find weights and raw results by their hash: in the checkout, a cache, or at an address.
 
-    path("results/aa-control.json")                       # one file
+    path("results/third-party.json")                      # one file
     folder("adapters/qwen2.5-coder-0.5b-rewrites")        # all files of a folder, in one folder
 
 `assets.json` next to this module names every asset with its SHA-256 and size. An asset is taken

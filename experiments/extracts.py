@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import aa
 import gpu_modules
 import harvest
 import recall
@@ -57,29 +58,6 @@ class Block:
     """None is a section of a report card, with a drawing."""
     without: tuple[str, ...] = ()
     """Columns of a report card for which nothing was given."""
-
-
-def equal_code(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
-    """Return a row of Markdown for each program, and one for all of them."""
-    every = [one for found in results.values() for one in found]
-    lines = [
-        "| program | trials | gains claimed | slowdowns claimed | accused | inconclusive "
-        "| intervals that cover 1 | half width, median | seconds a trial |",
-        "|---" * 9 + "|",
-    ]
-    for name, found in {**results, "all": every}.items():
-        measured = [one for one in found if "speedup" in one]
-        widths = [(one["high"] - one["low"]) / 2 for one in measured]
-        accused = [one for one in found if one["status"] not in ("passed", "inconclusive")]
-        inconclusive = len(found) - len(measured) - len(accused)
-        elapsed_s = statistics.median(one["elapsed_s"] for one in found)
-        lines.append(
-            f"| {name} | {len(found)} | {sum(o['is_gain'] for o in measured)} "
-            f"| {sum(o['is_slower'] for o in measured)} | {len(accused)} | {inconclusive} "
-            f"| {sum(o['covers_one'] for o in measured)} of {len(measured)} "
-            f"| {statistics.median(widths):.1%} | {elapsed_s:.1f} |"
-        )
-    return lines
 
 
 def counts(raw: Path) -> list[str]:
@@ -173,8 +151,8 @@ BLOCKS = {
     ),
     "Equal code": Block(
         "docs/lab/verifier.md",
-        "results/aa-control.json",
-        lambda raw: equal_code(raw["results"]),
+        "results/aa-cpu.json.gz",
+        aa.table,
     ),
     "Checkers": Block(
         "docs/comparison.md",

@@ -47,6 +47,7 @@ T = TypeVar("T")
 
 LISTING_S = 30.0
 """Seconds for the list of a server's models."""
+NO_SDK = "a language model needs the openai package: `pip install 'cudal1-ci[model]'`"
 NO_KEY = "none"
 """Placeholder key: servers without keys still need a header."""
 OPTIONAL = ("seed", "stream_options", "stream")
@@ -198,12 +199,16 @@ class Client:
         self._budget = TokenBudget(self._config.token_budget)
         self._slots = asyncio.Semaphore(self._endpoint.num_concurrent)
         own = {"trust_env": False} if self._endpoint.is_own else {}
+        try:
+            http_client = self._openai.DefaultAsyncHttpxClient(**own)
+        except ImportError as error:  # it imports some of its own packages late
+            raise ModelError(f"{NO_SDK} ({error})") from error
         self._sdk = self._openai.AsyncOpenAI(
             api_key=self._endpoint.api_key or NO_KEY,
             base_url=self._endpoint.url,
             max_retries=0,
             timeout=self._config.request_s,
-            http_client=self._openai.DefaultAsyncHttpxClient(**own),
+            http_client=http_client,
         )
 
     async def _disconnect(self) -> None:
@@ -445,9 +450,7 @@ def sdk() -> ModuleType:
     try:
         return importlib.import_module("openai")
     except ImportError as error:
-        raise ModelError(
-            "a language model needs the openai package: `pip install 'cudal1-ci[model]'`"
-        ) from error
+        raise ModelError(NO_SDK) from error
 
 
 def transport_error(openai: ModuleType) -> type[Exception]:

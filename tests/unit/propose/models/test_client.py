@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import openai
 import pytest
 
 from cudal1_ci.errors import ConfigError, ModelError
@@ -487,4 +488,17 @@ def test_without_the_sdk_one_is_told_what_to_install(monkeypatch):
 
 def test_no_model_is_an_error_of_the_configuration():
     with pytest.raises(ConfigError, match=r"model\.model"), opened(ModelConfig()):
+        pass
+
+
+def test_a_package_that_openai_lacks_is_named(monkeypatch):
+    def lacking(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("No module named 'truststore'")
+
+    monkeypatch.setattr(openai.DefaultAsyncHttpxClient, "__init__", lacking)
+    with (
+        replay_server() as server,
+        pytest.raises(ModelError, match=r"cudal1-ci\[model\].*'truststore'"),
+        a_client(server),
+    ):
         pass
