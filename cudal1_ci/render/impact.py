@@ -175,10 +175,11 @@ def together_lines(document: Report) -> list[str]:
     words = "1 proposal is" if number == 1 else f"{number} proposals are"
     lines = [f"{words} in one patch (`scan --apply`)"]
     lines += [f"not in it: {one.what}: {one.reason}" for one in together.left_out[:MOST_TOLD]]
-    missing = dict.fromkeys(
-        f"not measured: {one.what}: {one.reason}" for one in together.not_reached
-    )
-    return [*lines, *list(missing)[:MOST_TOLD]]
+    missing: dict[str, list[str]] = {}
+    for one in together.not_reached:
+        missing.setdefault(one.reason, []).append(one.what.rpartition(":")[2])
+    told = [f"not measured: {', '.join(what)}: {reason}" for reason, what in missing.items()]
+    return [*lines, *told[:MOST_TOLD]]
 
 
 def worst_of(entry: Entry) -> Measurement | None:
@@ -193,13 +194,15 @@ def worst_of(entry: Entry) -> Measurement | None:
 def sizes_text(entry: Entry) -> str:
     """Return where a proposal gains least, and why some sizes were not tried; empty where no other
     size is known of."""
-    parts = []
+    reason = entry.sizes_not_tried
+    parts = [least_text(entry), f"not timed at another size: {reason}" if reason else ""]
+    return "; ".join(filter(None, parts))
+
+
+def least_text(entry: Entry) -> str:
+    """Return where a proposal gains least; empty where one size alone was timed."""
     worst = worst_of(entry)
-    if worst is not None:
-        parts.append(f"gains least at {worst.workload}: {speedup_text(worst)}")
-    if entry.sizes_not_tried:
-        parts.append(f"not timed at another size: {entry.sizes_not_tried}")
-    return "; ".join(parts)
+    return f"gains least at {worst.workload}: {speedup_text(worst)}" if worst is not None else ""
 
 
 def parts_text(entry: Entry) -> str:

@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cudal1_ci.records import (
-    Acceptance,
     ComparedWorkload,
     Comparison,
     ContractCheck,
@@ -47,7 +46,7 @@ from cudal1_ci.render.digest import (
     summary,
     uncallable,
 )
-from cudal1_ci.render.impact import headlines, parts_text, sizes_text, together_lines
+from cudal1_ci.render.impact import headlines, least_text, parts_text, together_lines
 from cudal1_ci.render.log_tail import log_tail
 from cudal1_ci.render.model_use import (
     CONTRADICTED_WORDS,
@@ -394,19 +393,10 @@ def _print_proposals(document: Report, found: Digest, console: Console) -> None:
     else:
         console.print(_proposals_table(found.proposals, several))
         for proposal in found.proposals:
-            if said := step_text(proposal.entry.step):
-                print_line(console, f"{proposal.number}. in training: {said}")
-        for proposal in found.proposals:
-            for said in (parts_text(proposal.entry), sizes_text(proposal.entry)):
-                if said:
-                    print_line(console, f"{proposal.number}. {said}")
-        for proposal in found.proposals:
-            if said := understanding_text(proposal.entry.understanding):
-                print_line(console, f"{proposal.number}. {said}", "dim")
-        for proposal in found.proposals:
-            if accepted := proposal.evaluation.acceptance:
-                print_line(console, f"{proposal.number}. {acceptance_text(accepted)}.")
-                _print_stated(accepted, console)
+            name = f"{proposal.number}. {proposal.entry.target.qualname}"
+            if notes := _notes(proposal):
+                print_line(console, f"{name}: {'; '.join(notes)}")
+            _print_stated(proposal, console)
     for line in together_lines(document):
         print_line(console, f"All together: {line}")
     print_line(
@@ -464,21 +454,30 @@ def _print_proposal(proposal: Proposal, console: Console) -> None:
             _measurement_text(measurement, device_text(measurement.device), workload),
             indent=3,
         )
-    for said in (parts_text(proposal.entry), sizes_text(proposal.entry)):
-        if said:
-            print_line(console, said, indent=3)
-    if said := step_text(proposal.entry.step):
-        print_line(console, f"in training: {said}", indent=3)
-    if said := understanding_text(proposal.entry.understanding):
-        print_line(console, said, "dim", indent=3)
-    if accepted := proposal.evaluation.acceptance:
-        print_line(console, acceptance_text(accepted), indent=3)
-        _print_stated(accepted, console)
+    for said in _notes(proposal):
+        print_line(console, said, indent=3)
+    _print_stated(proposal, console)
 
 
-def _print_stated(accepted: Acceptance, console: Console) -> None:
+def _notes(proposal: Proposal) -> list[str]:
+    """Return what a reader should know of a proposal besides its times."""
+    entry, accepted = proposal.entry, proposal.evaluation.acceptance
+    trained = step_text(entry.step)
+    accepting = acceptance_text(accepted) if accepted else ""
+    notes = [
+        parts_text(entry),
+        least_text(entry),
+        "not timed at every size" if entry.sizes_not_tried else "",
+        f"in training: {trained}" if trained else "",
+        accepting[:1].lower() + accepting[1:],
+    ]
+    return [one for one in notes if one]
+
+
+def _print_stated(proposal: Proposal, console: Console) -> None:
     """Print what a maintainer should know of a patch that is accepted."""
-    for one in accepted.lines:
+    accepted = proposal.evaluation.acceptance
+    for one in accepted.lines if accepted else ():
         if one.result == "stated":
             print_line(console, line_text(one), "dim", indent=3)
 
@@ -575,10 +574,13 @@ def _print_skipped(found: Digest, console: Console) -> None:
 
 
 def _print_why(entries: Sequence[Entry], console: Console) -> None:
-    """Print what rules nearly matched, and candidates that were not tried, by target."""
+    """Print where the time goes, what rules nearly matched, and what was not tried, by target."""
     for entry in entries:
-        if entry.near_misses or entry.not_tried:
+        spent, sizes = understanding_text(entry.understanding), entry.sizes_not_tried
+        if spent or sizes or entry.near_misses or entry.not_tried:
             print_heading(console, f"Why of {target_text(entry.target)}")
+            _print_lines("The call:", [spent] if spent else [], console)
+            _print_lines("Not timed at another size:", [sizes] if sizes else [], console)
             _print_lines("Nearly matched:", map(near_miss_text, entry.near_misses), console)
             _print_lines("Not tried:", map(not_tried_text, entry.not_tried), console)
 

@@ -131,7 +131,7 @@ def test_what_is_missing_is_said(with_impact):
     lines = together_lines(with_impact)
     assert lines[0].startswith("1 proposal is in one patch")
     assert "not in it: a.py:F: it changes the same lines as G" in lines
-    assert "not measured: model.py:Net: the budget was spent" in lines
+    assert "not measured: Net: the budget was spent" in lines
     text = render_text(with_impact)
     assert "All together: not in it: a.py:F" in text
 
@@ -233,6 +233,16 @@ def test_where_a_proposal_gains_least_is_shown(sample):
         "gains least at base, half batch: 1.20x [1.10, 1.30]; "
         "not timed at another size: x: no batch"
     )
+    entries = tuple(entry if one.target == entry.target else one for one in sample.entries)
+    report = msgspec.structs.replace(sample, entries=entries)
+    name = f"1. {entry.target.qualname}: "
+    for width in (120, 72):
+        text, why = (" ".join(render_text(report, width, why=one).split()) for one in (False, True))
+        assert "gains least at base, half batch: 1.20x [1.10, 1.30]" in text
+        assert "not timed at every size" in text
+        assert (name in text) is (width == 120)
+        assert "x: no batch" not in text
+        assert "Not timed at another size: x: no batch" in why
 
 
 def test_patch_and_traces_are_written_beside_the_report(with_impact, tmp_path):
