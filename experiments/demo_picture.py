@@ -2,7 +2,7 @@
 
     python experiments/demo_picture.py
 
-The text is the first table of results/demo.txt, one line for each target, without its path.
+The text is the beginning of results/demo.txt, with one line for each target, without its path.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ SPEEDUP = re.compile(r"\d[\d.]*x \[[^\]]*\]")
 
 
 def shown(printed: str) -> list[str]:
-    """Return the summary and the first line of each proposal."""
+    """Return what the models gain, the summary, and the first line of each proposal."""
     lines = printed.splitlines()
     first = next(number for number, line in enumerate(lines) if "faster versions proven" in line)
+    gains = [line.split(";")[0] for line in lines[:first] if SPEEDUP.search(line)]
     rows = [line for line in lines[first:] if re.match(r"\d+ +\w+ +[\d.]+x \[", line)]
     head = next(line for line in lines if line.split()[:2] == ["target", "speedup"])
-    return [" ".join(lines[first : first + 2]).split(";")[0], "", head, *rows]
+    return [*gains, "", lines[first].split(";")[0], "", head, *rows]
 
 
 def picture(printed: str) -> str:

@@ -8,6 +8,7 @@ manifest already says of the same file, and its raw file does not, is kept.
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,10 @@ def entry(file: Path, path: str, known: dict[str, dict[str, Any]]) -> dict[str, 
 
 def stated(file: Path) -> dict[str, str]:
     """Return device, commit and command, where a result states them."""
-    if file.suffix != ".json" or file.parent.name != "results":
+    if ".json" not in file.suffixes or file.parent.name != "results":
         return {}
-    document = json.loads(file.read_text(encoding="utf-8"))
+    content = file.read_bytes()
+    document = json.loads(gzip.decompress(content) if file.suffix == ".gz" else content)
     found = {
         "device": device_of(document),
         "commit": document.get("commit"),

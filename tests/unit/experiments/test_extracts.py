@@ -214,9 +214,9 @@ def test_the_picture_of_the_terminal_shows_what_the_demo_printed(experiment_modu
     printed = script.PRINTED.read_text("utf-8")
     assert script.PICTURE.read_text("utf-8") == script.picture(printed)
     shown = script.shown(printed)
-    assert shown[0] in printed.replace("\n", " ")
+    assert shown[0].startswith("TextModel")
     assert len(shown) > 10
-    assert all(line in printed for line in shown[2:])
+    assert all(line in printed for line in shown)
 
 
 def test_the_page_of_the_attacks_is_written_from_the_attacks(experiment_module):
