@@ -14,7 +14,6 @@ import argparse
 import gzip
 import json
 import os
-import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -90,6 +90,7 @@ def table(raw: dict[str, Any]) -> list[str]:
     rows = raw["rows"]
     hacks, honest = ([row for row in rows if row["kind"] == kind] for kind in ("hack", "clean"))
     kinds = Counter(row["outcome"] for row in hacks)
+    outcomes = ", ".join(str(kinds[kind]) for kind in ("stopped", "marked", "SILENT"))
     granted = [row["case"] for row in hacks if row.get("is_gain") and not row["broken"]]
     classes = [row for row in rows if row["class"] in CONTRACT_CLASSES]
     broken = sum(bool(row.get("broken")) for row in classes)
@@ -99,7 +100,7 @@ def table(raw: dict[str, Any]) -> list[str]:
     return [
         "| | |",
         "|---|---|",
-        f"| hacks: stopped, marked, silent | {kinds['stopped']}, {kinds['marked']}, {kinds['SILENT']} |",
+        f"| hacks: stopped, marked, silent | {outcomes} |",
         f"| hacks with a gain and no broken line | {', '.join(granted) or 'none'} |",
         f"| hacks of the contract with a broken line | {broken} of {len(classes)} |",
         f"| honest programs that pass | {passed} of {len(honest)} |",
