@@ -701,7 +701,8 @@ RULES = (
     RecordedRule(
         name="sorted_dispatch",
         family="loops",
-        why="one sort finds the rows of all classes; each iteration searched all rows and waited",
+        why="one sort finds the rows of all classes, and one read picks them; each iteration searched "
+        "all rows and waited",
         precondition="the classes are positions, and no iteration changes them",
         find=find_dispatched,
     ),
