@@ -53,10 +53,6 @@ class CudaFunction:
     def is_kernel(self) -> bool:
         return "__global__" in self.head
 
-    @property
-    def is_device(self) -> bool:
-        return self.is_kernel or "__device__" in self.head
-
 
 @dataclass(frozen=True)
 class CudaText:
