@@ -676,7 +676,7 @@ def test_what_is_certain_at_least_is_not_rounded_up(github, workflow):
     assert workflow.publish(report).exit_code == 0
     (suggested,) = github.review_comments.values()
     said = suggested["body"] + str(the_check(github)["notes"])
-    assert said.count("-66.6 % at least") == 2
+    assert said.count("at least 66.6 % less time") == 2
     assert "-66.7 %" not in said
 
 

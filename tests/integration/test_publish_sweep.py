@@ -139,7 +139,7 @@ def test_what_was_found_gets_one_issue_and_an_edit_when_there_is_more(github, ni
     assert [label["name"] for label in issue["labels"]] == ["cudal1-ci"]
     assert stamp_of(issue["body"]).run == 100
     assert boxes(github) == [IDS["pool"]]
-    assert "-66.6 % at least, saves 200 us of each call" in issue["body"]
+    assert "at least 66.6 % less time, saves 200 us of each call" in issue["body"]
     night.posts(TWO, run=101)
     assert set(boxes(github)) == set(IDS.values())
     assert stamp_of(the_issue(github)["body"]).run == 101
@@ -386,7 +386,7 @@ def test_drafts_are_opened_up_to_the_limit_and_the_issue_leads_to_them(github, n
     assert pull["draft"] is True
     assert pull["base"]["ref"] == "main"
     first = gains_of(TWO)[0]
-    assert pull["title"] == f"Faster {first.entry.target.qualname}: -66.6 % at least"
+    assert pull["title"] == f"Faster {first.entry.target.qualname}: at least 66.6 % less time"
     assert pull["head"]["ref"] == f"cudal1-ci/sweep-{first.id}"
     files = github.git.files_of(pull["head"]["sha"])
     assert "weight.unsqueeze(1) * x" in files[first.entry.target.path][1]
@@ -413,7 +413,7 @@ def test_what_was_dismissed_gets_no_draft(github, night):
     night.posts(TWO)
     dismiss(github, "pool")
     night.posts(TWO, "--max-open-prs", "5", run=101)
-    assert [pull["title"] for pull in github.pulls.values()] == ["Faster other: -66.6 % at least"]
+    assert [pull["title"] for pull in github.pulls.values()] == ["Faster other: at least 66.6 % less time"]
 
 
 def test_a_draft_of_somebody_else_with_our_marker_counts_for_nothing(github, night):

@@ -9,12 +9,11 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
-from cudal1_ci.propose.recorded.dispatched_rows import Rows, Search
-from cudal1_ci.propose.recorded.experts import routed
-from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
+from cudal1_ci.propose.recorded.dispatch_searches import Searches, is_index
+from cudal1_ci.propose.recorded.dispatched_rows import Rows, Search, Sort
+from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
-    INDEX_DTYPES,
     ROWWISE,
     UNARY,
     Refused,
@@ -28,8 +27,6 @@ from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in, rebinds
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
 
-POSITIONS = {"topk": 1, "sort": 1, "max": 1, "min": 1, "argmax": 0, "argmin": 0, "argsort": 0}
-"""Operations that return positions, with the number of that output."""
 BY_ROW = UNARY.union(
     BINARY,
     ROWWISE,
@@ -44,59 +41,9 @@ LEAVES = (
 
 
 @dataclass
-class Sort:
-    """The rows of all classes in the order of their classes."""
-
-    code: str
-    """Code of the classes."""
-    has_columns: bool
-    is_turned: bool
-    """Whether the sort goes through the columns one after another."""
-    order: str
-    """Name of the sort's positions."""
-    counts: str
-    """Name of the list of the numbers of rows."""
-    rows_by_class: str
-    columns_by_class: str
-    """"" where the classes are one column."""
-
-    @property
-    def places(self) -> tuple[str, str]:
-        """Return code of the rows and of the columns of all classes."""
-        if not self.has_columns:
-            return self.order, ""
-        size = f"{self.code}.size({0 if self.is_turned else 1})"
-        found = f"{self.order} // {size}", f"{self.order} % {size}"
-        return found[::-1] if self.is_turned else found
-
-    def lines(self, high: str) -> list[str]:
-        """Return the lines that sort."""
-        flat = f"{self.code}.flatten()" if self.has_columns else self.code
-        by_column = f"{self.code}.t().flatten()" if self.is_turned else flat
-        return [
-            f"{self.order} = {by_column}.argsort(stable=True)",
-            f"{self.counts} = {flat}.bincount(minlength={high}).tolist()",
-        ]
-
-    def splits(self) -> list[str]:
-        """Return the lines that split rows and columns by class."""
-        names = self.rows_by_class, self.columns_by_class
-        return [
-            f"{name} = {bracketed(code)}.split({self.counts})"
-            for name, code in zip(names, self.places, strict=True)
-            if name
-        ]
-
-
-@dataclass
-class Dispatch:
+class Dispatch(Searches):
     """A loop whose turns look for the rows of one class each."""
 
-    loop: Loop
-    index: str
-    """The turn's class."""
-    high: str
-    """Code of the number of classes."""
     new: dict[cst.CSTNode, str] = field(default_factory=dict)
     searches: list[Search] = field(default_factory=list)
     joined: cst.For | None = None
@@ -217,21 +164,6 @@ class Dispatch:
             )
         )
 
-    def is_whole(self, search: cst.BaseExpression, compared: Operation | None) -> bool:
-        """Return whether each element of the searched positions is found in one iteration: they
-        are of a `topk` over as many classes as there are iterations."""
-        graph, source = self.loop.call.graph, self.loop.call.source
-        chosen = self.routed(search) if compared is None else compared.value(0)
-        picked = graph.made_by(chosen, "getitem")
-        whole = chosen if picked is None else picked.value(0)
-        topk = self.topk(whole)
-        among, classes = graph.of(topk.value(0) if topk else None), graph.of(whole)
-        place = None if compared is None else source.place(compared)
-        times = len(self.loop.operations.get(search if place is None else place.node, []))
-        if among is None or classes is None:
-            return False
-        return times == among.shape[-1] * (1 if picked is None else classes.shape[1])
-
     # --- classes that have rows ---
 
     def of_hits(self, mask: int, positions: int | None, chosen: str) -> Change:
@@ -276,169 +208,6 @@ class Dispatch:
         self.new[self.loop.over] = f"[i for i, count in enumerate({sort.counts}) if count]"
         return self.written()
 
-    def hit(self, node: cst.BaseExpression, mask: int, *, is_number: bool) -> bool:
-        """Return whether an expression searches a mask at the turn's class."""
-        graph, source = self.loop.call.graph, self.loop.call.source
-        found = self.loop.operations.get(node, [])
-        for one in found:
-            value = one.value(0)
-            squeezed = graph.made_by(value, "squeeze")
-            if squeezed is not None:
-                if is_number or squeezed.literal(1, "dim") != 0:
-                    return False
-                value = squeezed.value(0)
-            elif not is_number:
-                return False
-            picked = graph.made_by(value, "getitem")
-            place = None if picked is None else source.place(picked)
-            if picked is None or picked.value(0) != mask or place is None:
-                return False
-            if not isinstance(place.node, cst.Subscript) or len(place.node.slice) != 1:
-                return False
-            if not is_index(place.node.slice[0].slice, self.index):
-                return False
-        return {one.name for one in found} == {"where"} and all(
-            len(one.recorded.args) == 1 for one in found
-        )
-
-    # --- what is searched -------------------------------------------------------------------------
-
-    def turned(self, node: cst.BaseExpression) -> str | None:
-        """Return code of the classes whose one-hot mask is searched, columns before rows."""
-        chosen = self.routed(node)
-        if chosen is None or not self.is_position(chosen):
-            return None
-        return self.loop.call.source.expression(chosen, at=self.loop.inside[0])
-
-    def routed(self, node: cst.BaseExpression) -> int | None:
-        """Return the classes whose one-hot mask is searched, columns before rows."""
-        found = self.loop.operations.get(node, [])
-        if {one.name for one in found} != {"where"} or any(
-            len(o.recorded.args) != 1 for o in found
-        ):
-            return None
-        return routed(self.loop, found, self.index, self.high)
-
-    def searched(self, node: cst.BaseExpression) -> Operation | None:
-        """Return the comparison of which all positions are taken."""
-        found = self.loop.operations.get(node, [])
-        name = {one.name for one in found}
-        if name not in ({"where"}, {"nonzero"}) or any(len(o.recorded.args) != 1 for o in found):
-            return None
-        if name == {"nonzero"} and any(o.literal(1, "as_tuple") is not True for o in found):
-            return None
-        return self.compared([one.value(0) for one in found])
-
-    def rows(self, node: cst.BaseExpression) -> Operation | None:
-        """Return the comparison in `(x == i).nonzero().squeeze(-1)` and `torch.where(x == i)[0]`,
-        of a column."""
-        if isinstance(node, cst.Subscript) and len(node.slice) == 1:
-            part = node.slice[0].slice
-            if not isinstance(part, cst.Index) or self.loop.code(part.value) != "0":
-                return None
-            searched = self.searched(node.value)
-            return None if searched is None or not self.is_column(searched) else searched
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
-            return None
-        given = [self.loop.code(one.value) for one in node.args]
-        flat = {"squeeze": ["-1", "1"], "flatten": [], "view": ["-1"], "reshape": ["-1"]}
-        wanted = flat.get(node.func.attr.value)
-        if wanted is None or len(given) > 1 or (given or [""])[0] not in (wanted or [""]):
-            return None
-        found = self.loop.operations.get(node.func.value, [])
-        if {one.name for one in found} != {"nonzero"}:
-            return None
-        if any(len(o.recorded.args) != 1 or o.recorded.kwargs for o in found):
-            return None
-        compared = self.compared([one.value(0) for one in found])
-        return compared if compared is not None and self.is_column(compared) else None
-
-    def masked(self, node: cst.BaseExpression) -> Operation | None:
-        """Return the comparison in `x == i`, and in `(x == i).any(-1)` of positions of a topk."""
-        found = self.loop.operations.get(node, [])
-        names = {one.name for one in found}
-        graph = self.loop.call.graph
-        if names == {"eq"}:
-            compared = self.compared([one.output for one in found])
-            return compared if compared is not None and self.is_column(compared) else None
-        if names != {"any"}:
-            return None
-        compared = self.compared([one.value(0) for one in found])
-        if compared is None or graph.num_dims(compared.value(0)) != 2:
-            return None
-        dims = {graph.dims(one.literal(1, "dim"), one.value(0)) for one in found}
-        is_flat = all(one.literal(2, "keepdim") in (None, False) for one in found)
-        return compared if dims == {(1,)} and is_flat and self.topk(compared.value(0)) else None
-
-    def is_column(self, compared: Operation) -> bool:
-        return self.loop.call.graph.num_dims(compared.value(0)) == 1
-
-    def compared(self, values: list[int | None]) -> Operation | None:
-        """Return the comparison with the turn's class that made values, if it reads positions
-        that no turn changes."""
-        graph = self.loop.call.graph
-        made = [graph.made_by(one, "eq") for one in values]
-        if not made or any(one is None for one in made):
-            return None
-        first = made[0]
-        assert first is not None
-        places = {
-            place.node
-            for one in made
-            if one is not None and (place := self.loop.call.source.place(one)) is not None
-        }
-        node = self.compared_node(first)
-        read = {self.whole(one.value(0)) for one in made if one is not None}
-        if len(places) != 1 or len(read) != 1 or node is None:
-            return None
-        known = graph.of(first.value(0))
-        if known is None or known.dtype not in INDEX_DTYPES or not self.is_position(first.value(0)):
-            return None
-        return first
-
-    def whole(self, value: int | None) -> int | None:
-        """Return the tensor of which a column is taken, or the tensor."""
-        maker = self.loop.call.graph.made_by(value, "getitem")
-        return value if maker is None else maker.value(0)
-
-    def compared_node(self, compared: Operation) -> cst.BaseExpression | None:
-        """Return what is compared with the turn's class."""
-        place = self.loop.call.source.place(compared)
-        node = None if place is None else place.node
-        if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
-            return None
-        sides = [node.left, node.comparisons[0].comparator]
-        for one, other in (sides, sides[::-1]):
-            if isinstance(one, cst.Name) and one.value == self.index:
-                return other
-        return None
-
-    def is_position(self, value: int | None) -> bool:
-        """Return whether a tensor holds positions, which are not negative."""
-        graph = self.loop.call.graph
-        while (maker := graph.made_by(value)) is not None:
-            at = POSITIONS.get(maker.name)
-            if at is not None:
-                outputs = maker.recorded.outputs
-                return len(outputs) == at + 1 and outputs[at] == value
-            if maker.name not in VIEWS | CASTS | {"getitem", "clone", "detach"}:
-                return False
-            value = maker.value(0)
-        return False
-
-    def topk(self, value: int | None) -> Operation | None:
-        """Return the topk over the last dimension that made positions."""
-        graph = self.loop.call.graph
-        while (maker := graph.made_by(value, "getitem", "topk")) is not None:
-            if maker.name == "topk":
-                dim = maker.literal(2, "dim")
-                is_last = dim is None or graph.dims(dim, maker.value(0)) == (
-                    graph.num_dims(maker.value(0)) - 1,
-                )
-                return maker if is_last else None
-            value = maker.value(0)
-        return None
-
     # --- what takes its place ---------------------------------------------------------------------
 
     def sort(
@@ -458,11 +227,13 @@ class Dispatch:
             raise Refused
         code = bracketed(code)
         if (code, bool(turned)) not in self.made:
-            names = ["order", "counts", "rows_by_class"] + ["columns_by_class"] * has_columns
-            order, counts, *by_class = map(self.free_name, names)
-            columns = by_class[1] if has_columns else ""
+            known = self.counted(code)
+            counts = known or self.free_name("counts")
+            names = ["order", "rows_by_class"] + ["columns_by_class"] * has_columns
+            order, rows, *columns = map(self.free_name, names)
             self.made[code, bool(turned)] = Sort(
-                code, has_columns, bool(turned), order, counts, by_class[0], columns
+                *(code, has_columns, bool(turned), order, counts, rows),
+                *(columns[0] if columns else "", known is not None),
             )
         return self.made[code, bool(turned)]
 
@@ -622,19 +393,14 @@ class Rewrite(Swap):
         return super().on_leave(original_node, updated_node)
 
 
-def is_index(part: cst.BaseSlice, name: str) -> bool:
-    """Return whether a part of a subscript is a name."""
-    if not isinstance(part, cst.Index) or not isinstance(part.value, cst.Name):
-        return False
-    return part.value.value == name
-
-
 def classes_of(loop: Loop) -> tuple[str, str] | None:
     """Return the index of a turn, and code of the number of turns."""
     target = loop.target
     if isinstance(target, cst.Name):
         bounds = loop.bounds(target.value)
-        return None if bounds is None else (target.value, bounds.high)
+        if bounds is None:
+            return own_classes_of(loop, target.value)
+        return target.value, bounds.high
     over = loop.over
     if not isinstance(target, cst.Tuple) or not isinstance(over, cst.Call):
         return None
@@ -645,6 +411,17 @@ def classes_of(loop: Loop) -> tuple[str, str] | None:
     if not isinstance(listed, cst.Name | cst.Attribute):
         return None
     return cst.ensure_type(first, cst.Name).value, f"len({loop.code(listed)})"
+
+
+def own_classes_of(loop: Loop, index: str) -> tuple[str, str] | None:
+    """Return the index, and code of the number of turns, of `for i in range(self.low, self.high)`:
+    the classes of one process of several."""
+    over = loop.over
+    if not isinstance(over, cst.Call) or loop.code(over.func) != "range" or len(over.args) != 2:
+        return None
+    low, high = (loop.code(one.value) for one in over.args)
+    is_own = all(one.startswith("self.") and one[5:].isidentifier() for one in (low, high))
+    return (index, high) if is_own else None
 
 
 def find_dispatched(call: Call) -> Iterator[Change]:
@@ -701,8 +478,8 @@ RULES = (
     RecordedRule(
         name="sorted_dispatch",
         family="loops",
-        why="one sort finds the rows of all classes, and one read picks them; each iteration searched "
-        "all rows and waited",
+        why="one sort finds the rows of all classes, and one read picks them; each iteration "
+        "searched all rows and waited",
         precondition="the classes are positions, and no iteration changes them",
         find=find_dispatched,
     ),

@@ -11,6 +11,53 @@ from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import Swap, integer, is_none, within
 from cudal1_ci.propose.recorded.loop import JUMPS, Loop, is_name
+from cudal1_ci.propose.recorded.source import bracketed
+
+
+@dataclass
+class Sort:
+    """The rows of all classes in the order of their classes."""
+
+    code: str
+    """Code of the classes."""
+    has_columns: bool
+    is_turned: bool
+    """Whether the sort goes through the columns one after another."""
+    order: str
+    """Name of the sort's positions."""
+    counts: str
+    """Name of the list of the numbers of rows."""
+    rows_by_class: str
+    columns_by_class: str
+    """"" where the classes are one column."""
+    is_counted: bool
+    """Whether the program counts the rows itself."""
+
+    @property
+    def places(self) -> tuple[str, str]:
+        """Return code of the rows and of the columns of all classes."""
+        if not self.has_columns:
+            return self.order, ""
+        size = f"{self.code}.size({0 if self.is_turned else 1})"
+        found = f"{self.order} // {size}", f"{self.order} % {size}"
+        return found[::-1] if self.is_turned else found
+
+    def lines(self, high: str) -> list[str]:
+        """Return the lines that sort."""
+        flat = f"{self.code}.flatten()" if self.has_columns else self.code
+        by_column = f"{self.code}.t().flatten()" if self.is_turned else flat
+        order = f"{self.order} = {by_column}.argsort(stable=True)"
+        counts = f"{self.counts} = {flat}.bincount(minlength={high}).tolist()"
+        return [order] if self.is_counted else [order, counts]
+
+    def splits(self) -> list[str]:
+        """Return the lines that split rows and columns by class."""
+        names = self.rows_by_class, self.columns_by_class
+        return [
+            f"{name} = {bracketed(code)}.split({self.counts})"
+            for name, code in zip(names, self.places, strict=True)
+            if name
+        ]
 
 
 @dataclass
@@ -116,7 +163,10 @@ class Rows:
         """Return whether a node reads the number of rows from them."""
         row = self.search.row
         sizes = (f"{row}.numel()", f"len({row})", f"{row}.shape[0]", f"{row}.size(0)")
-        is_read = isinstance(node, cst.Call | cst.Subscript) and self.loop.code(node) in sizes
+        is_read = isinstance(node, cst.Call | cst.Subscript) and self.loop.code(node) in (
+            *sizes,
+            self.num_rows,
+        )
         return is_read or self.new.get(node) == self.num_rows
 
     # --- what is added ----------------------------------------------------------------------------

@@ -253,6 +253,14 @@ SUMMED = {
     "mask of any slot": FOUND["mask of any slot"],
     **JOINED,
 }
+COUNTED = """
+counts = torch.bincount(chosen.flatten(), minlength=self.n).tolist()
+for e in range({classes}):
+    if counts[e] == 0:
+        continue
+    row, slot = torch.where(chosen == e)
+    out[row] += self.experts[e](x[row]) * weights[row, slot, None]
+"""
 ROWS_LEFT = {
     "what iterations write to may be what they read": """
 out = x.view(-1, 4)
@@ -356,3 +364,26 @@ def test_gradients_stay(tmp_path: Path, name: str) -> None:
         model(*module.get_inputs()).square().sum().backward()
         made.append([each.grad for each in model.parameters() if each.grad is not None])
     torch.testing.assert_close(*made, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("classes", "adds_at_the_end"), [("self.n", True), ("self.first, self.n", False)]
+)
+def test_rows_that_the_program_counts_are_not_counted_again(
+    tmp_path: Path, classes: str, adds_at_the_end: bool
+) -> None:
+    text = text_of(COUNTED.format(classes=classes))
+    text = text.replace("self.n, self.k = 5, 2", "self.first, self.n, self.k = 0, 5, 2")
+    found = proposed(tmp_path, text, dispatch.RULES)["sorted_dispatch"]
+    assert found.count("bincount") == 1
+    assert "x[all_rows].split(counts)" in found
+    assert ("parts" in found) is adds_at_the_end  # another process may have other experts
+    assert_same_at_sizes(tmp_path, text, found)
+
+
+def test_counts_that_change_are_counted_again(tmp_path: Path) -> None:
+    text = text_of(COUNTED.format(classes="self.n"))
+    text = text.replace("        for e in", "        counts[0] += 1\n        for e in")
+    found = proposed(tmp_path, text, dispatch.RULES)["sorted_dispatch"]
+    assert found.count("bincount") == 2
+    assert_same_at_sizes(tmp_path, text, found)
