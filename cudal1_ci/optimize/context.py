@@ -154,13 +154,15 @@ class RunContext:
         return self.pool.backend.num_slots if self.pool else 1
 
     def reserved_s(self) -> float:
-        """Return what the confirmations of what was found need of the budget."""
+        """Return what the confirmations of what was found need of the budget, if each takes as long
+        as the longest has taken: what is not confirmed is not proposed."""
         if not self.pace.unconfirmed:
             return 0.0
         foreseen_s = self.ranking.forecast(
             CONFIRMATION, Situation(self.session.device().kind)
         ).seconds
-        return self.pace.confirmation_s(foreseen_s) * len(self.pace.unconfirmed) / self.num_slots
+        longest_s = max([self.pace.confirmation_s(foreseen_s), *self.pace.confirming_s])
+        return longest_s * math.ceil(len(self.pace.unconfirmed) / self.num_slots)
 
     def most_s(self, foreseen_s: float) -> float | None:
         """Return the seconds that the examination of a candidate may take: what is left for its

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
-from cudal1_ci.optimize.context import LEAST_EXAMINED_S, ReviewConfig, RunContext
+from cudal1_ci.optimize.context import LEAST_EXAMINED_S, Pace, ReviewConfig, RunContext
 from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, cells_of
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.target import AT_THE_BOUND, SPENT, TargetSearch
@@ -16,6 +17,7 @@ from cudal1_ci.records import Edit, Understanding
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import (
+    CPU,
     FakeSession,
     a_candidate,
     a_measurement,
@@ -190,3 +192,20 @@ def test_at_the_bound_nothing_more_is_tried(tmp_path, clock, monkeypatch, bound,
     reasons = [one.reason for one in report.entries[0].not_tried]
     assert reasons == [AT_THE_BOUND] * (2 - num)
     assert report.ended == "done" and report.entries[0].best == 0
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "num_found", "seconds"), [(1, 2, 120.0), (3, 3, 60.0), (3, 4, 120.0)]
+)
+def test_time_is_kept_for_confirmations_as_long_as_the_longest(num_slots, num_found, seconds):
+    pace = Pace(confirming_s=[10.0, 60.0, 20.0])
+    pace.unconfirmed = {a_target(qualname=f"Block{n}"): 0.5 for n in range(num_found)}
+    context = SimpleNamespace(
+        pace=pace,
+        num_slots=num_slots,
+        session=SimpleNamespace(device=lambda: CPU),
+        ranking=SimpleNamespace(forecast=lambda *_: SimpleNamespace(seconds=15.0)),
+    )
+    assert RunContext.reserved_s(context) == seconds
+    pace.unconfirmed.clear()
+    assert RunContext.reserved_s(context) == 0.0

@@ -397,10 +397,10 @@ def test_reports_show_it_of_what_was_judged(best):
     else:
         assert "launch-bound, 93.1 us in 12 operations, 1 host sync" in page
         assert "x.op4()" not in page
-    if best is not None:
-        for width in (80, 160):
-            said = " ".join(render_text(report, width).split())
-            assert "launch-bound, 93.1 us in 12 operations, 1 host sync" in said
+    for width in (80, 160):
+        said, why = (" ".join(render_text(report, width, why=one).split()) for one in (False, True))
+        assert "launch-bound" not in said
+        assert "launch-bound, 93.1 us in 12 operations, 1 host sync" in why
     assert '<th scope="col">Launch</th>' not in page
     kernel = msgspec.structs.replace(UNDERSTANDING, operations=(KERNEL,))
     entry = msgspec.structs.replace(report.entries[0], understanding=kernel)
