@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, values_in
 from cudal1_ci.records import Candidate, Problem
-from cudal1_ci.records.recording import Recording
+from cudal1_ci.records.recording import RecordedValue, Recording
 
 NO_PRODUCT = "the recorded call has no float32 product"
 NO_CONVOLUTION = "the recorded call has no convolution"
+NO_GRAPH = "the recorded call waits for the GPU or copies from the CPU: no CUDA graph can hold it"
 WHY: Mapping[str, str] = {
+    "cuda_graph": NO_GRAPH,
     "fp32_tensor_cores": NO_PRODUCT,
     "channels_last": NO_CONVOLUTION,
     "channels_last_inside": NO_CONVOLUTION,
@@ -30,15 +32,36 @@ def why_pointless(
 ) -> str | None:
     """Return what a candidate's edits need and the call does not do; None where nothing is missing,
     or where other workloads, which are not recorded, may do it."""
-    needed = [WHY[one] for one in operators_of(candidate) if one in WHY]
+    operators = operators_of(candidate)
+    needed = [WHY[one] for one in operators if one in WHY]
+    if len(operators) > 1:  # another edit may take away what no graph holds
+        needed = [one for one in needed if one != NO_GRAPH]
     if not needed or recording is None or recording.is_cut or len(problem.workloads) > 1:
         return None
     graph = graph_of(recording)
     missing = {
         NO_PRODUCT: not any(is_float32_product(one, graph) for one in graph.operations),
         NO_CONVOLUTION: not any(is_convolution(one) for one in graph.operations),
+        NO_GRAPH: any(ends_a_capture(one, graph) for one in graph.operations),
     }
     return next((why for why in needed if missing[why]), None)
+
+
+def ends_a_capture(operation: Operation, graph: Graph) -> bool:
+    """Return whether an operation fails while a CUDA graph is recorded: it waits for the GPU, or a
+    tensor of the CPU that is no single number goes into one of the GPU."""
+    made = [graph.of(value) for value in operation.recorded.outputs]
+    read = [graph.of(value) for value in values_in(operation.recorded)]
+    if not any(is_on_gpu(one) for one in [*made, *read]):
+        return False
+    from_cpu = any(one is not None and one.device == "cpu" and one.shape for one in read)
+    by_mask = operation.name == "getitem" and any(one and one.dtype == "bool" for one in read[1:])
+    return operation.recorded.syncs or by_mask or (from_cpu and any(map(is_on_gpu, made)))
+
+
+def is_on_gpu(value: RecordedValue | None) -> bool:
+    """Return whether a tensor is on a GPU."""
+    return value is not None and value.device.startswith("cuda")
 
 
 def is_convolution(operation: Operation) -> bool:

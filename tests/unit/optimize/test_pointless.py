@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cudal1_ci.optimize.pointless import NO_CONVOLUTION, NO_PRODUCT, why_pointless
+from cudal1_ci.optimize.pointless import NO_CONVOLUTION, NO_GRAPH, NO_PRODUCT, why_pointless
 from cudal1_ci.records import Edit
 from tests.fakes import a_candidate
 from tests.unit.propose.recorded.rig import problem_and_recording
@@ -63,3 +63,35 @@ def test_tensor_cores_need_a_product_and_layouts_a_convolution(
 def test_products_of_other_dtypes_gain_nothing_and_other_workloads_may_do_more(tmp_path):
     assert why(tmp_path, "x @ x.T", "fp32_tensor_cores", ", dtype=torch.float64") == NO_PRODUCT
     assert why(tmp_path, "torch.relu(x)", "channels_last", num_workloads=2) is None
+
+
+def on_gpu(recording, *cpu_shapes):
+    """A recording whose tensors are on a GPU, but for those of some shapes."""
+    values = tuple(
+        one if one.shape in cpu_shapes else msgspec.structs.replace(one, device="cuda:0")
+        for one in recording.values
+    )
+    return msgspec.structs.replace(recording, values=values)
+
+
+@pytest.mark.parametrize(
+    ("value", "cpu_shapes", "is_held"),
+    [
+        ("x * 2", (), True),
+        ("x * x.sum()", ((),), True),
+        ("x[x[:, 0] > 0]", (), False),
+        ("x * float(x.sum())", (), False),
+        ("x + torch.ones(1, 4).to(x)", ((1, 4),), False),
+    ],
+)
+def test_a_graph_holds_no_wait_and_no_copy_from_the_cpu(tmp_path, value, cpu_shapes, is_held):
+    problem, recording = problem_and_recording(tmp_path, MODULE.format(value, ""))
+    candidate = a_candidate(problem, "text")
+
+    def why(*operators):
+        edits = tuple(Edit(operator=one, technique="t", found=(), why="w") for one in operators)
+        changed = msgspec.structs.replace(candidate, edits=edits)
+        return why_pointless(changed, problem, on_gpu(recording, *cpu_shapes))
+
+    assert why("cuda_graph") == (None if is_held else NO_GRAPH)
+    assert why("syncs", "cuda_graph") is None
