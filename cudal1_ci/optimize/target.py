@@ -151,7 +151,7 @@ def advance(search: TargetSearch) -> bool:
 
 def entry_of(search: TargetSearch, planned: Planned) -> Entry:
     """Return what came of a target, or why nothing did."""
-    reason = search.reason
+    reason = search.reason or (search.cut_by() if search.was_cut else None)
     if search.evaluations or reason is None:
         return search.entry()
     search.context.progress.target_skipped(search.target, reason)
