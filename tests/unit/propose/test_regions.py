@@ -6,7 +6,6 @@ import shutil
 from textwrap import dedent
 
 import msgspec
-import msgspec
 import pytest
 import torch
 
@@ -48,9 +47,6 @@ def module(body: str, before: str = "", others: str = "", init: str = "") -> str
 
 def programs(tmp_path, text: str, mode: str = "infer") -> list[str]:
     problem, recording = problem_and_recording(tmp_path, text, mode)
-    # As if each operation took as long as any other: a busy machine delays one at random.
-    even = [msgspec.structs.replace(one, host_us=10.0) for one in recording.operations]
-    recording = msgspec.structs.replace(recording, operations=tuple(even))
     found = ON.propose_recorded(problem, recording, (), 9)
     assert all(isinstance(one.program, TextProgram) for one in found)
     return [one.program.source for one in found if isinstance(one.program, TextProgram)]

@@ -18,6 +18,8 @@ from cudal1_ci.sandboxed.recorder.recording import recorded
 from cudal1_ci.sandboxed.runner.arguments import flatten
 from cudal1_ci.verification.verify import text_problem
 
+EVERY_US = 10.0
+
 
 def loaded(text: str, path: Path) -> ModuleType:
     """Return the module of a text, with a file of its own."""
@@ -28,7 +30,8 @@ def loaded(text: str, path: Path) -> ModuleType:
 
 
 def problem_and_recording(tmp_path: Path, text: str, mode: str = "infer") -> tuple[Problem, Any]:
-    """Return a text's problem, and one call of its `Model` as the recorder keeps it."""
+    """Return a text's problem, and one call of its `Model` as the recorder keeps it, but with the
+    same time for each operation: a busy machine delays one at random."""
     path = tmp_path / "before.py"
     module = loaded(text, path)
     problem = text_problem(path, mode)
@@ -38,7 +41,9 @@ def problem_and_recording(tmp_path: Path, text: str, mode: str = "infer") -> tup
     with torch.set_grad_enabled(mode == "train"):
         tensors = [one for one in flatten(inputs)[0] if isinstance(one, torch.Tensor)]
         found = recorded(lambda: model(*inputs), model, tensors, None, path)
-    return problem, msgspec.convert(found, Recording, from_attributes=True)
+    recording = msgspec.convert(found, Recording, from_attributes=True)
+    even = [msgspec.structs.replace(one, host_us=EVERY_US) for one in recording.operations]
+    return problem, msgspec.structs.replace(recording, operations=tuple(even))
 
 
 def proposed(

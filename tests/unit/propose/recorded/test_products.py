@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cudal1_ci.propose.recorded.products import RULES
-from tests.unit.propose.recorded.rig import assert_same, proposed
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
+from tests.unit.propose.recorded.rig import assert_same, problem_and_recording, proposed
 
 TEXT = """
 import torch
@@ -115,3 +117,16 @@ def test_products_of_one_shape_are_summed(body: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("body", NOT_SUMMED)
 def test_other_einsums_are_left(body: str, tmp_path: Path) -> None:
     assert proposed(tmp_path, text(body, HEAD), RULES) == {}
+
+
+@pytest.mark.parametrize(("product_us", "is_found"), [(300.0, True), (350.0, False)])
+def test_a_sum_that_takes_no_time_is_left(product_us, is_found, tmp_path) -> None:
+    problem, recording = problem_and_recording(tmp_path, text("return x * 2 + y @ y.mT @ z"))
+    slow = [
+        msgspec.structs.replace(one, host_us=product_us) if "matmul" in one.name else one
+        for one in recording.operations
+    ]
+    recording = msgspec.structs.replace(recording, operations=tuple(slow))
+    strategy = RecordedRewrites(rules=RULES[:1], kind="cpu")
+    # Of 2 * product_us + 30 us, 20 are spent on the sum and its product.
+    assert bool(strategy.propose_recorded(problem, recording, (), 9)) is is_found
