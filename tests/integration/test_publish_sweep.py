@@ -413,7 +413,9 @@ def test_what_was_dismissed_gets_no_draft(github, night):
     night.posts(TWO)
     dismiss(github, "pool")
     night.posts(TWO, "--max-open-prs", "5", run=101)
-    assert [pull["title"] for pull in github.pulls.values()] == ["Faster other: at least 66.6 % less time"]
+    assert [pull["title"] for pull in github.pulls.values()] == [
+        "Faster other: at least 66.6 % less time"
+    ]
 
 
 def test_a_draft_of_somebody_else_with_our_marker_counts_for_nothing(github, night):
