@@ -89,7 +89,8 @@ class Dispatch(Searches):
         code; None if it reads nothing by rows."""
         if len(self.searches) != 1:
             return None
-        [search], [sort] = self.searches, self.made.values()
+        [search] = self.searches
+        sort = search.sort
         rows = Rows(self.loop, self.index, search, self.joined)
         if not rows.find(self.new):
             return None
@@ -156,13 +157,8 @@ class Dispatch(Searches):
         left = ", ".join(name for name, _ in found)
         right = ", ".join(f"{by_class}[{self.index}]" for _, by_class in found)
         self.new[assign] = f"{left} = {right}"
-        self.searches.append(
-            Search(
-                *(assign, row, column, sort.is_turned),
-                sort.has_columns and is_whole,
-                *(sort.code, sort.order, sort.counts),
-            )
-        )
+        is_whole = is_whole and sort.has_columns
+        self.searches.append(Search(assign, row, column, sort, is_whole))
 
     # --- classes that have rows ---
 

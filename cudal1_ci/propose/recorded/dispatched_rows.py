@@ -68,16 +68,10 @@ class Search:
     row: str
     column: str
     """Name of the columns; "" where the classes are one column."""
-    is_turned: bool
-    """Whether the sort goes through the columns one after another."""
+    sort: Sort
+    """What takes its place."""
     is_whole: bool
     """Whether the classes are a `topk` over all classes: each element is in one iteration."""
-    classes: str
-    """Code of the classes."""
-    order: str
-    """Name of the sort's positions."""
-    counts: str
-    """Name of the list of the numbers of rows of each class."""
 
 
 @dataclass
@@ -97,7 +91,7 @@ class Rows:
     def __post_init__(self) -> None:
         self.body = cst.ensure_type(self.loop.node, cst.For).body
         self.stored = stored_names(self.loop.node)
-        self.num_rows = f"{self.search.counts}[{self.index}]"
+        self.num_rows = f"{self.search.sort.counts}[{self.index}]"
         self.gathered: dict[cst.Subscript, tuple[str, int]] = {}
         """Subscript of all rows, and the dimension that it goes along."""
         self.sum: tuple[cst.BaseSmallStatement, str, cst.BaseExpression] | None = None
@@ -113,10 +107,12 @@ class Rows:
         """
         is_size = f"len({self.search.row})"
         self.new = {o: self.num_rows for o, code in known.items() if code == is_size}
+        assigns = [one for one in within(self.body) if isinstance(one, cst.Assign)]
+        if any(isinstance(one.value, cst.Name) for one in assigns):
+            return False  # another name of what may be changed
         bound = {
             target.target.value
-            for one in within(self.body)
-            if isinstance(one, cst.Assign)
+            for one in assigns
             for target in one.targets
             if isinstance(target.target, cst.Name)
         }
@@ -287,7 +283,7 @@ class Rows:
                 names[text] = free_name(f"{owner}_by_class")
                 picked = text.format(rows=rows, columns=columns)
                 along = f", {dim}" if dim else ""
-                lines.append(f"{names[text]} = {picked}.split({self.search.counts}{along})")
+                lines.append(f"{names[text]} = {picked}.split({self.search.sort.counts}{along})")
             self.new[node] = f"{names[text]}[{self.index}]"
         if self.sum is not None:
             statement, _, value = self.sum
@@ -302,9 +298,9 @@ class Rows:
         """Return the lines after the loop: each row adds what its columns made."""
         if self.sum is None:
             return []
-        search, classes = self.search, self.search.classes
-        shape, dim = (f"{classes}.t().shape", 0) if search.is_turned else (f"{classes}.shape", 1)
-        placed = f"torch.empty_like({self.sums}).index_copy_(0, {search.order}, {self.sums})"
+        sort = self.search.sort
+        shape, dim = (f"{sort.code}.t().shape", 0) if sort.is_turned else (f"{sort.code}.shape", 1)
+        placed = f"torch.empty_like({self.sums}).index_copy_(0, {sort.order}, {self.sums})"
         return [
             f"if {self.parts}:",
             f"    {self.sums} = torch.cat({self.parts})",

@@ -274,6 +274,14 @@ for i, expert in enumerate(self.experts):
     row, slot = torch.where(chosen == i)
     out[row] += expert(out[row])
 """,
+    "another name of what is read": """
+x = x + 0
+for i, expert in enumerate(self.experts):
+    row, slot = torch.where(chosen == i)
+    same = x
+    same[row] += weights[row, slot, None] * expert(x[row])
+out = x
+""",
     "in place": """
 for i, expert in enumerate(self.experts):
     row, slot = torch.where(chosen == i)
