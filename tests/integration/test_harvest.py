@@ -163,12 +163,12 @@ def test_tests_run_one_by_one_with_their_names(tree, harvester):
 def test_a_harvest_reaches_modules_by_page_by_test_and_by_configuration(tree, tmp_path):
     discovery = discover(tree, DiscoveryConfig())
     said: list[str] = []
-    limits = Limits(cell_s=10, script_s=20, memory_bytes=1024 * MIB)
+    limits = Limits(cell_s=60, script_s=90, memory_bytes=1024 * MIB)
     found = harvest(
         discovery,
         tmp_path,
         python=sys.executable,
-        budget_s=120,
+        budget_s=240,
         say=said.append,
         limits=limits,
     )
