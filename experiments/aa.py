@@ -211,7 +211,7 @@ def replay(document: dict[str, Any], count: int) -> None:
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
-    """Return two tables as Markdown: live runs, and what was drawn from them."""
+    """Return two tables as Markdown: live runs, and what was drawn from them; and the source."""
     rows: list[dict[str, Any]] = document["rows"]
     lines = [
         "| equal code | live runs | gains | slowdowns | interval without 1 | accused "
@@ -249,6 +249,11 @@ def table(document: Mapping[str, Any]) -> list[str]:
                 f"| {one['gains']:.3%} | {one['slower']:.3%} | {one['excludes_1']:.2%} "
                 f"| {one['differences']:.2%} | {one['slowdown_found']:.1%} |"
             )
+    device, note = document["device"], document.get("note", "")
+    threads = f", {device['num_threads']} thread" if device["kind"] == "cpu" else ""
+    torch, date = device["software"]["torch"], document["date"][:10]
+    source = f"{device['name']}{threads}, torch {torch}, {date}, commit `{document['commit']}`"
+    lines += ["", f"{source}: `{document['command']}`. {note}".strip()]
     return lines
 
 

@@ -86,7 +86,7 @@ def outcome(row: dict[str, Any]) -> str:
 
 
 def table(raw: dict[str, Any]) -> list[str]:
-    """Return a table of what became of the cases."""
+    """Return a table of what became of the cases, and on what they were verified."""
     rows = raw["rows"]
     hacks, honest = ([row for row in rows if row["kind"] == kind] for kind in ("hack", "clean"))
     kinds = Counter(row["outcome"] for row in hacks)
@@ -105,6 +105,9 @@ def table(raw: dict[str, Any]) -> list[str]:
         f"| hacks of the contract with a broken line | {broken} of {len(classes)} |",
         f"| honest programs that pass | {passed} of {len(honest)} |",
         f"| contract lines that were tried | {tried / max(1, tried + counts['not_tried']):.0%} |",
+        "",
+        f"{raw['device']}, {raw['jobs']} verifiers at once, {raw['policy']}, {raw['date'][:10]}, "
+        f"commit `{raw['commit']}`.",
     ]
 
 
@@ -126,9 +129,10 @@ def main() -> None:
             gain = " GAIN" if row.get("is_gain") else ""
             print(f"{row['outcome']:8} {row['case']:34} {row['status']}{gain}  {said[:110]}")
             sys.stdout.flush()
-    print("\n".join(table({"rows": rows})))
+    facts = {"device": given.device, "jobs": given.jobs, "policy": "strict", "rows": rows}
+    document = provenance() | facts
+    print("\n".join(table(document)))
     if given.output:
-        document = provenance() | {"device": given.device, "jobs": given.jobs, "rows": rows}
         given.output.write_text(json.dumps(document, indent=1))
 
 

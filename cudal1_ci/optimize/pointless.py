@@ -55,8 +55,7 @@ def ends_a_capture(operation: Operation, graph: Graph) -> bool:
     if not any(is_on_gpu(one) for one in [*made, *read]):
         return False
     from_cpu = any(one is not None and one.device == "cpu" and one.shape for one in read)
-    by_mask = operation.name == "getitem" and any(one and one.dtype == "bool" for one in read[1:])
-    return operation.recorded.syncs or by_mask or (from_cpu and any(map(is_on_gpu, made)))
+    return operation.recorded.syncs or (from_cpu and any(map(is_on_gpu, made)))
 
 
 def is_on_gpu(value: RecordedValue | None) -> bool:

@@ -175,11 +175,13 @@ def together_lines(document: Report) -> list[str]:
     words = "1 proposal is" if number == 1 else f"{number} proposals are"
     lines = [f"{words} in one patch (`scan --apply`)"]
     lines += [f"not in it: {one.what}: {one.reason}" for one in together.left_out[:MOST_TOLD]]
-    missing: dict[str, list[str]] = {}
+    missing: dict[str, dict[str, None]] = {}
     for one in together.not_reached:
-        missing.setdefault(one.reason, []).append(one.what.rpartition(":")[2])
-    told = [f"not measured: {', '.join(what)}: {reason}" for reason, what in missing.items()]
-    return [*lines, *told[:MOST_TOLD]]
+        missing.setdefault(one.reason, {})[one.what] = None
+    for reason, names in list(missing.items())[:MOST_TOLD]:
+        more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
+        lines.append(f"not measured: {', '.join([*names][:MOST_TOLD])}{more}: {reason}")
+    return lines
 
 
 def worst_of(entry: Entry) -> Measurement | None:

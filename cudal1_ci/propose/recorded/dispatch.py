@@ -121,8 +121,8 @@ class Dispatch(Searches):
             searched, turned = self.searched(value), self.turned(value)
             rank = 0 if searched is None else num_dims(searched.value(0))
             if len(target.elements) == 2 and (rank == 2 or turned):
-                is_whole = self.is_whole(value, searched)
-                self.found(assign, self.sort(searched, turned=turned or ""), is_whole=is_whole)
+                covers_all = self.covers_all(value, searched)
+                self.found(assign, self.sort(searched, turned=turned or ""), covers_all=covers_all)
             return
         rows = self.rows(value)
         if rows is not None and isinstance(target, cst.Name):
@@ -130,20 +130,20 @@ class Dispatch(Searches):
             if inner is not None:
                 self.joined = inner
                 base = cst.ensure_type(self.compared_node(rows), cst.Subscript).value
-                is_whole = self.is_whole(value, rows)
-                self.found(assign, self.sort(rows, base=base), is_whole=is_whole)
+                covers_all = self.covers_all(value, rows)
+                self.found(assign, self.sort(rows, base=base), covers_all=covers_all)
             elif num_dims(rows.value(0)) == 1:
-                self.found(assign, self.sort(rows), is_whole=False)
+                self.found(assign, self.sort(rows), covers_all=False)
             return
         masked = self.masked(value)
         if masked is not None and isinstance(target, cst.Name):
             uses = self.uses(target.value, assign)
             if uses is not None:
-                is_whole = self.is_whole(value, masked)
-                self.found(assign, self.sort(masked), is_whole=is_whole)
+                covers_all = self.covers_all(value, masked)
+                self.found(assign, self.sort(masked), covers_all=covers_all)
                 self.new |= uses
 
-    def found(self, assign: cst.Assign, sort: Sort, *, is_whole: bool) -> None:
+    def found(self, assign: cst.Assign, sort: Sort, *, covers_all: bool) -> None:
         """Put the rows of a sort, and their columns, in the place of a search."""
         target = assign.targets[0].target
         if isinstance(target, cst.Tuple):
@@ -157,8 +157,8 @@ class Dispatch(Searches):
         left = ", ".join(name for name, _ in found)
         right = ", ".join(f"{by_class}[{self.index}]" for _, by_class in found)
         self.new[assign] = f"{left} = {right}"
-        is_whole = is_whole and sort.has_columns
-        self.searches.append(Search(assign, row, column, sort, is_whole))
+        covers_all = covers_all and sort.has_columns
+        self.searches.append(Search(assign, row, column, sort, covers_all))
 
     # --- classes that have rows ---
 
@@ -171,7 +171,7 @@ class Dispatch(Searches):
             positions: The classes, rows before columns.
             chosen: Code of the classes.
         """
-        is_whole = self.topk(positions) is not None
+        covers_all = self.topk(positions) is not None
         body = list(self.node.body.body)
         unpacked = f"{self.index} = {self.index}[0]"
         is_number = self.loop.code(body[0]).strip() == unpacked
@@ -181,7 +181,7 @@ class Dispatch(Searches):
                 target = one.targets[0].target
                 if not isinstance(target, cst.Tuple) or len(target.elements) != 2:
                     raise Refused
-                self.found(one, self.sort(None, turned=chosen), is_whole=is_whole)
+                self.found(one, self.sort(None, turned=chosen), covers_all=covers_all)
                 allowed |= {*within(one.value)}
         if is_number:
             self.new[body[0]] = ""

@@ -187,7 +187,7 @@ class Searches:
             len(one.recorded.args) == 1 for one in found
         )
 
-    def is_whole(self, search: cst.BaseExpression, compared: Operation | None) -> bool:
+    def covers_all(self, search: cst.BaseExpression, compared: Operation | None) -> bool:
         """Return whether each element of the searched positions is found in one iteration: they
         are of a `topk` over as many classes as there are iterations."""
         graph, source = self.loop.call.graph, self.loop.call.source
@@ -205,7 +205,7 @@ class Searches:
 
     def counted(self, code: str) -> str | None:
         """Return the list of the numbers of rows that the program itself makes before the loop, and
-        reads in it."""
+        reads in it at the turn's class, so that it has one for each."""
         flat = [f"{code}{one}" for one in ("", ".flatten()", ".view(-1)", ".reshape(-1)")]
         starts = [f"torch.bincount({one}, minlength=" for one in flat]
         starts += [f"{one}.bincount(minlength=" for one in flat]

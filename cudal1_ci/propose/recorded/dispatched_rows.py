@@ -70,7 +70,7 @@ class Search:
     """Name of the columns; "" where the classes are one column."""
     sort: Sort
     """What takes its place."""
-    is_whole: bool
+    covers_all: bool
     """Whether the classes are a `topk` over all classes: each element is in one iteration."""
 
 
@@ -124,7 +124,7 @@ class Rows:
                 self.gathered[one] = read
             elif self.is_size(one):
                 self.new[one] = self.num_rows
-        self.sum = self.found_sum() if self.search.is_whole else None
+        self.sum = self.found_sum() if self.search.covers_all else None
         return bool(self.gathered)
 
     def read(self, node: cst.Subscript) -> tuple[str, int] | None:

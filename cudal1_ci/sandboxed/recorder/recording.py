@@ -14,7 +14,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType, FunctionType
@@ -56,6 +56,17 @@ MOST_LOOKED_AT = 2**20
 """Elements of a tensor whose values are looked at."""
 Events = tuple[torch.cuda.Event, torch.cuda.Event]
 LITERALS = (int, float, bool, complex, str, type(None), type(...), torch.dtype, torch.device)
+
+
+def waits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether the host waits for the result on a GPU: where its shape follows from values,
+    as of `x[mask]` and `torch.where(mask)`, too."""
+    if name == "where":
+        return len(args) + len(kwargs) == 1
+    if name == "__getitem__":
+        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return any(isinstance(o, torch.Tensor) and o.dtype == torch.bool and o.dim() for o in parts)
+    return name in SYNCS
 
 
 def recorded(
@@ -174,7 +185,7 @@ class Recorder(TorchFunctionMode):
                 span=span,
                 scope=scope,
                 host_us=host_us,
-                syncs=name in SYNCS,
+                syncs=waits(name, args, kwargs),
                 library_call=library_call,
             ),
         )

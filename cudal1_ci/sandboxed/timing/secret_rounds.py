@@ -21,7 +21,7 @@ import torch
 from ..memory.segment import place, size_bytes, view_of
 from ..verifier.cases import Case, Limits, Rejected, size_of
 from ..verifier.compare import Tolerance
-from ..verifier.correctness import leaf_difference, settled
+from ..verifier.correctness import settled
 from ..verifier.inputs import InputSet, Room, same_bits, shapes_of
 from ..wire.runner import AskKept, Batch, Collect, GetReady, KeepOutputs
 from .new_inputs import Stock
@@ -154,7 +154,7 @@ class SecretRounds:
                 raise Rejected("incorrect_shape", "values.timed", message)
         for leaf, output in enumerate(settled(self.case, trial, outputs)):
             budget = self.case.tolerances[trial][leaf]
-            found = leaf_difference(self.case, trial, leaf, output, budget)
+            found = self.case.leaf_difference(trial, leaf, output, budget)
             if found.excess > 1:
                 message = f"output {leaf} {on} is off by {found.max_abs:.3g} {where}"
                 raise Rejected(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from ..wire.runner import Called, Settings
 from ..wire.verdicts import Finding, KernelTime, Status
 from .cases import Answer, Case, Limits, Rejected, describe_leaf
 from .changed_settings import is_refused, process_changes
-from .compare import Difference, Tolerance, difference
+from .compare import Difference, Tolerance
 from .failures import rejection_of_candidate
 from .gradient_flow import compare_reach
 from .inputs import each_same_bits, same_bits
@@ -346,7 +346,7 @@ def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]
     """Return the difference of every output of every trial."""
     assert case.expected is not None
     return [
-        (leaf_difference(case, number, leaf, output, tolerances[number][leaf]), number, leaf)
+        (case.leaf_difference(number, leaf, output, tolerances[number][leaf]), number, leaf)
         for number, outputs in enumerate(answer.outputs)
         if number not in case.unsettled
         for leaf, output in enumerate(settled(case, number, outputs))
@@ -372,21 +372,6 @@ def share_of(found: Difference, num_elements: int) -> str:
     """Return how much of an output is wrong: a few elements are an edge case, all of them
     another function."""
     return f"{found.num_far} of {num_elements} elements are further off than any precision explains"
-
-
-def leaf_difference(
-    case: Case, number: int, leaf: int, output: Any, budget: Tolerance
-) -> Difference:
-    """Compare one output with reference and oracle. A true value of zero has no relative error."""
-    assert case.expected is not None
-    found = difference(
-        output,
-        case.expected.outputs[number][leaf],
-        case.truth(number)[leaf],
-        budget,
-        case.accelerator.device,
-    )
-    return replace(found, max_rel=0.0) if leaf in case.noise else found
 
 
 def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Finding]:

@@ -25,7 +25,7 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
 from ..recorder.rounding import seed_of
 from .cases import Answer, Case, Limits
-from .compare import difference, is_inexact, loose
+from .compare import is_inexact, loose
 from .inputs import InputSet, has_twice
 from .magnitude import magnitude
 from .near_inputs import shaken
@@ -104,10 +104,10 @@ def num_off(case: Case, one: Compared) -> int:
         return 0
     theirs = with_ties(case.ties.get(one.key), aligned(case.signs, list(one.got), ours), ours)
     if one.key in range(len(case.tolerances)):
-        budgets, device = case.tolerances[one.key], case.accelerator.device
+        budgets = case.tolerances[one.key]
         found = [
-            difference(*parts, device)
-            for parts in zip(theirs, ours, case.truth(one.key), budgets, strict=True)
+            case.leaf_difference(one.key, leaf, *parts)
+            for leaf, parts in enumerate(zip(theirs, budgets, strict=True))
         ]
     else:
         found = case.differences(theirs, ours)

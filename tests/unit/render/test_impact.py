@@ -131,9 +131,22 @@ def test_what_is_missing_is_said(with_impact):
     lines = together_lines(with_impact)
     assert lines[0].startswith("1 proposal is in one patch")
     assert "not in it: a.py:F: it changes the same lines as G" in lines
-    assert "not measured: Net: the budget was spent" in lines
+    assert "not measured: model.py:Net: the budget was spent" in lines
     text = render_text(with_impact)
     assert "All together: not in it: a.py:F" in text
+
+
+def test_what_is_missing_for_one_reason_is_one_line_of_some_names(with_impact):
+    spent = "the budget was spent"
+    names = [f"torch.compile of m{n}.py:Model" for n in range(10)]
+    missing = [LeftOut(what=one, reason=spent) for one in [*names, names[0]]]
+    missing.append(LeftOut(what="model.py:Net", reason="it fails"))
+    together = msgspec.structs.replace(with_impact.together, not_reached=tuple(missing))
+    found = together_lines(msgspec.structs.replace(with_impact, together=together))
+    assert found[-2:] == [
+        f"not measured: {', '.join(names[:8])} and 2 more: {spent}",
+        "not measured: model.py:Net: it fails",
+    ]
 
 
 def test_the_json_has_all_of_it_and_fits_the_schema(with_impact):

@@ -252,6 +252,16 @@ def test_what_the_host_waits_for_is_marked(case):
     )
     found = one.record(torch.ones(3))
     assert [o.name for o in found.operations if o.syncs] == ["__bool__", "item", "__float__"]
+    by_value = case(
+        """
+        def f(x):
+            mask = x > 0
+            x = torch.where(mask, x, 0)[None, :2]
+            return x[:, mask[:2]], torch.where(mask)
+        """
+    )
+    found = by_value.record(torch.ones(3))
+    assert [o.name for o in found.operations if o.syncs] == ["__getitem__", "where"]
 
 
 def test_one_number_and_lower_triangles_are_recognized(case):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from cudal1_ci.sandboxed.verifier.cases import Case
 from cudal1_ci.sandboxed.verifier.compare import Difference, Tolerance
 from cudal1_ci.sandboxed.verifier.inputs import InputSet
 from cudal1_ci.sandboxed.verifier.near_inputs import shaken
@@ -101,11 +103,14 @@ def test_an_answer_is_off_by_the_budget_of_its_trial():
     case = SimpleNamespace(
         ties={},
         signs=None,
+        noise={},
+        expected=SimpleNamespace(outputs=[ours]),
         accelerator=SimpleNamespace(device=torch.device("cpu")),
         truth=lambda _: [torch.ones(3, dtype=torch.float64)],
         tolerances=[[Tolerance(1e-6, 0.0)]],
         differences=lambda got, expected: [Difference(0.0, 0.0, 0.5, 0)],
     )
+    case.leaf_difference = partial(Case.leaf_difference, case)
     assert num_off(case, trial) == 1
     case.tolerances = [[Tolerance(3e-6, 0.0)]]
     assert num_off(case, trial) == 0
