@@ -168,7 +168,9 @@ class Replayed:
         self.clock.now_s += seconds
         return answer(candidate, known, status, "screened", seconds)
 
-    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+    def confirm(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
         self.check(problem)
         known = self.of(problem, candidate)
         self.clock.now_s += known.confirming_s

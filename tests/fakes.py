@@ -132,7 +132,9 @@ class FakeSession:
     ) -> Evaluation:
         return self.evaluate(problem, candidate)
 
-    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+    def confirm(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
         return self.evaluate(problem, candidate)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:

@@ -98,6 +98,8 @@ COVERED = "the same is proposed as `{proposer}`"
 OVER_THE_LIMIT = "more than {most} candidates in a round (`review.num-candidates`)"
 AT_THE_BOUND = "what was found takes about the least time that any form of the call can take"
 NEAR_THE_BOUND = 1.05
+LEAST_CONFIRMED_S = 15.0
+"""Seconds that a confirmation may take, also where less is left of the budget."""
 SAVED_BY_A_NEW_RULE = 0.15
 KNOWN_S = 0.01
 """Seconds that an evaluation takes that is known."""
@@ -685,7 +687,9 @@ class TargetSearch:
         """Measure a screened candidate in fresh processes."""
         context, screened = self.context, self.evaluations[index]
         context.progress.candidate_started(self.target, screened.candidate)
-        evaluation = context.session.confirm(self.problem, screened.candidate)
+        left_s = context.total_left_s()
+        most = {} if math.isinf(left_s) else {"most_s": max(left_s, LEAST_CONFIRMED_S)}
+        evaluation = context.session.confirm(self.problem, screened.candidate, **most)
         context.keep(self.target, evaluation)
         self.evaluations[index] = evaluation
         self.own[:] = [evaluation if one is screened else one for one in self.own]

@@ -108,9 +108,13 @@ class VerifierActor:
             )
         )
 
-    def confirm(self, problem: bytes, candidate: bytes) -> bytes:
+    def confirm(self, problem: bytes, candidate: bytes, most_s: bytes) -> bytes:
         return encoded(
-            self.session.confirm(decoded(problem, Problem), decoded(candidate, Candidate))
+            self.session.confirm(
+                decoded(problem, Problem),
+                decoded(candidate, Candidate),
+                decoded(most_s, float | None),  # type: ignore[arg-type]
+            )
         )
 
     def evaluate(self, problem: bytes, candidate: bytes) -> bytes:
@@ -192,8 +196,10 @@ class RemoteVerifier:
         found: Evaluation = self._ask("screen", problem, candidate, most_s, form=Evaluation)
         return msgspec.structs.replace(found, candidate=candidate)
 
-    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
-        found: Evaluation = self._ask("confirm", problem, candidate, form=Evaluation)
+    def confirm(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
+        found: Evaluation = self._ask("confirm", problem, candidate, most_s, form=Evaluation)
         return msgspec.structs.replace(found, candidate=candidate)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:

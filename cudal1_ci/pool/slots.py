@@ -109,8 +109,10 @@ class LeasedVerifier:
     ) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.screen(problem, candidate, most_s))
 
-    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
-        return self._ask(lambda: self.slot.verifier.confirm(problem, candidate))
+    def confirm(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
+        return self._ask(lambda: self.slot.verifier.confirm(problem, candidate, most_s))
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         return self._ask(lambda: self.slot.verifier.evaluate(problem, candidate))

@@ -277,16 +277,7 @@ class Session:
         evaluation = self._evaluated(
             problem, candidate, config, "screened", times=not found, most_s=most_s
         )
-        verdict = evaluation.verdict
-        if most_s is None or verdict.status != "timeout":
-            return evaluation
-        finding = Finding(
-            rule=CUT, message=f"not done within {most_s:.0f} s, its part of the budget"
-        )
-        verdict = msgspec.structs.replace(
-            verdict, status="inconclusive", findings=(finding, *verdict.findings)
-        )
-        return msgspec.structs.replace(evaluation, verdict=verdict)
+        return cut(evaluation, most_s)
 
     def evaluate(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Verify a candidate and, when it passed, measure it in fresh processes.
@@ -298,16 +289,23 @@ class Session:
         phase: Phase | None = "confirmed" if self.config.num_launches is None else None
         return self._evaluated(problem, candidate, self.config, phase)
 
-    def confirm(self, problem: Problem, candidate: Candidate) -> Evaluation:
+    def confirm(
+        self, problem: Problem, candidate: Candidate, most_s: float | None = None
+    ) -> Evaluation:
         """Measure a screened candidate in fresh processes. The examination that it passed stands,
-        while the problem is the last one: each output of a timed call is compared again.
+        while the problem is the last one: each output of a timed call is compared again. After
+        `most_s` seconds an examination ends as it does in `screen`, and measuring ends with the
+        interval that the repetitions give by then: it is valid whenever one stops.
 
         Raises:
             WorkerError: The verifier could not be started or died.
             ValueError: The session has `cores`, and does not time.
         """
         phase: Phase | None = "confirmed" if self.config.num_launches is None else None
-        return self._evaluated(problem, candidate, self.config, phase, may_recall=True)
+        evaluation = self._evaluated(
+            problem, candidate, self.config, phase, may_recall=True, most_s=most_s
+        )
+        return cut(evaluation, most_s)
 
     def _evaluated(
         self,
@@ -334,6 +332,10 @@ class Session:
         shows = phase != "screened" or self._is_kernel_required(problem)
         if verdict.status == "passed" and times:
             goes_on = shows and config.keeps and self._needs_evidence(problem, candidate.program)
+            if most_s is not None:
+                left_s = max(1.0, most_s - (time.monotonic() - started_s))
+                measure_s = min(config.measure_s, left_s / len(problem.workloads))
+                config = msgspec.structs.replace(config, measure_s=measure_s)
             verdict, measurements = self._measure(config, problem.workloads, verdict, goes_on)
         kernels: tuple[Kernel, ...] = ()
         if verdict.status == "passed" and shows:
@@ -647,3 +649,15 @@ class Session:
         (`ask check`), and so has the verifier's wait for its runners (`check: load`)."""
         found, self._spent = self._spent, {}
         return {what: [times, round(seconds, 3)] for what, (times, seconds) in found.items()}
+
+
+def cut(evaluation: Evaluation, most_s: float | None) -> Evaluation:
+    """Return an evaluation whose examination was ended after `most_s` seconds as inconclusive:
+    nothing is known of the candidate. Others stay as they are."""
+    verdict = evaluation.verdict
+    if most_s is None or verdict.status != "timeout":
+        return evaluation
+    finding = Finding(rule=CUT, message=f"not done within {most_s:.0f} s, its part of the budget")
+    findings = (finding, *verdict.findings)
+    verdict = msgspec.structs.replace(verdict, status="inconclusive", findings=findings)
+    return msgspec.structs.replace(evaluation, verdict=verdict)

@@ -178,12 +178,13 @@ def has_one_column(graph: Graph, value: int | None, dim: int) -> bool:
 
 def index_code(call: Call, hot: OneHot, at: Operation, with_dim: bool) -> str | None:
     """Return the code of the index of a one-hot matrix, with or without its dimension."""
-    values = (hot.column, hot.index) if with_dim else (hot.index, hot.column)
-    for value in values:
-        code = call.source.expression(value, at)
+    wanted, other = (hot.column, hot.index) if with_dim else (hot.index, hot.column)
+    codes = [(value, call.source.expression(value, at)) for value in (wanted, other)]
+    # What has a name is not computed again.
+    for value, code in sorted(codes, key=lambda one: not (one[1] or "").isidentifier()):
         if code is None:
             continue
-        if value == (hot.column if with_dim else hot.index):
+        if value == wanted:
             return code
         dim = hot.dim if with_dim or value == hot.column else -1
         return f"{bracketed(code)}.{'unsqueeze' if with_dim else 'squeeze'}({dim})"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
 from cudal1_ci.propose.recorded.algebra import (
+    OneHot,
     Term,
     in_one_block,
     index_code,
@@ -25,6 +27,8 @@ from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import Place, bracketed
 
 ONLY_INDICES = ("argmin", "argmax", "argsort")
+EXACT_COUNTS = ("float32", "float64")
+"""Types that hold any count of rows."""
 WITH_INDICES = {"min": 1, "max": 1, "sort": 1, "topk": 2}
 """Position of `dim` by operations that return values and indices."""
 
@@ -198,7 +202,8 @@ def product_factors(call: Call, maker: Operation, at: Operation) -> tuple[str, s
 
 
 def find_one_hot_product(call: Call) -> Iterator[Change]:
-    """Find `one_hot(index) @ weight`."""
+    """Find `one_hot(index) @ weight`. The matrix stays where something else reads it than means
+    and sums of its columns, which are counts of the index."""
     graph, source = call.graph, call.source
     for operation in graph.operations:
         if operation.name != "matmul":
@@ -214,23 +219,70 @@ def find_one_hot_product(call: Call) -> Iterator[Change]:
         if not in_one_block(call, [operation, *hot.operations]):
             call.miss(operation, scattered("the one-hot matrix", [operation, *hot.operations]))
             continue
-        chain = [operation, *hot.operations]
-        made = [one.output for one in hot.operations]
-        if not all(read_only_by(call, one, chain) for one in made):
-            call.miss(operation, read_again(call, "the one-hot matrix", made, chain))
-            continue
         index = index_code(call, hot, operation, with_dim=False)
         table = source.expression(right, operation)
         if index is None or table is None:
             call.miss(operation, f"index or table has no code {where(operation)}")
             continue
-        removed = scattered_lines(call, hot.operations, place.function)
-        if removed is None:
-            call.miss(operation, "the lines that fill the one-hot matrix are read again")
-            continue
         prefix, modules = call.source.functional(place.file)
-        code = f"{prefix}.embedding({index}, {table})"
-        yield Change(place.file, {place.node: code, **removed}, shown(operation, source), modules)
+        new: dict[cst.CSTNode, str] = {place.node: f"{prefix}.embedding({index}, {table})"}
+        counts = column_counts(call, hot, right, place)
+        made = {one.index: one for count in counts for one in count.operations}
+        made |= {one.index: one for one in hot.operations}
+        chain = [operation, *(count.operation for count in counts), *made.values()]
+        if all(read_only_by(call, one.output, chain) for one in made.values()):
+            removed = scattered_lines(call, tuple(made.values()), place.function, 1 + len(counts))
+            if removed is not None:
+                new |= removed | {count.node: count.code for count in counts}
+        yield Change(place.file, new, shown(operation, source), modules)
+
+
+@dataclass(frozen=True)
+class ColumnCount:
+    """A sum or a mean of the rows of a one-hot matrix: how often each index is there."""
+
+    operation: Operation
+    node: cst.CSTNode
+    code: str
+    """The same of the index."""
+    operations: tuple[Operation, ...]
+    """Those that made the matrix, with its casts."""
+
+
+def column_counts(call: Call, hot: OneHot, table: int | None, product: Place) -> list[ColumnCount]:
+    """Return the sums and means over the rows of a one-hot matrix that is multiplied with a
+    table."""
+    graph, source, found = call.graph, call.source, []
+    weight = graph.of(table)
+    for operation in graph.operations:
+        value = operation.value(0)
+        read, place = graph.of(value), source.place(operation)
+        if operation.name not in ("mean", "sum") or read is None or weight is None:
+            continue
+        if place is None or place.file != product.file or graph.num_dims(value) != 2:
+            continue
+        if read.dtype != weight.dtype or read.dtype not in EXACT_COUNTS:
+            continue
+        if graph.dims(operation.literal(1, "dim"), value) != (0,):
+            continue
+        if operation.literal(2, "keepdim") not in (None, False):
+            continue
+        if not only_arguments(operation, "dim", "axis", "keepdim"):
+            continue
+        other = one_hot(call, value)
+        if other is None or other.dim != 1 or other.operations[-1] != hot.operations[-1]:
+            continue
+        index = index_code(call, other, operation, with_dim=False)
+        codes = source.expression(table, operation)
+        if index is None or codes is None:
+            continue
+        rows = index.removesuffix(".squeeze(1)") if hot.column is not None else index
+        x, number = bracketed(codes), f"{bracketed(rows)}.shape[0]"
+        code = f"{x}.new_zeros({x}.shape[0]).index_add_(0, {index}, {x}.new_ones({number}))"
+        if operation.name == "mean":
+            code = f"({code} / {number})"
+        found.append(ColumnCount(operation, place.node, code, other.operations))
+    return found
 
 
 def find_segment_sums(call: Call) -> Iterator[Change]:
@@ -324,10 +376,13 @@ def is_read_once(place: Place) -> bool:
 
 
 def scattered_lines(
-    call: Call, operations: tuple[Operation, ...], function: cst.FunctionDef | None
+    call: Call,
+    operations: tuple[Operation, ...],
+    function: cst.FunctionDef | None,
+    num_reads: int,
 ) -> dict[cst.CSTNode, str] | None:
-    """Return the removal of the lines that fill a one-hot matrix; None if its name is read
-    elsewhere."""
+    """Return the removal of the lines that fill a one-hot matrix; None if its name is read more
+    often than `num_reads` times by other lines."""
     removed: dict[cst.CSTNode, str] = {}
     names: set[str] = set()
     for one in operations:
@@ -350,14 +405,14 @@ def scattered_lines(
                     node = node.func if isinstance(node, cst.Call) else node.value
                 if isinstance(node, cst.Name):
                     names.add(node.value)
-    # One read in each removed line that changes it, and one by the product or the cast before it.
+    # Removed lines that change it read it, too.
     changes = dict.fromkeys(names, 0)
     for line in removed:
         small = cst.ensure_type(line, cst.SimpleStatementLine).body[0]
         for name in names:
             changes[name] += times_read(name, small)
     if function is not None and any(
-        times_read(one, function.body) > changes[one] + 1 for one in names
+        times_read(one, function.body) > changes[one] + num_reads for one in names
     ):
         return None
     return removed
@@ -374,8 +429,8 @@ RULES = (
     RecordedRule(
         name="one_hot_lookup",
         family="algebra",
-        why="a product with a one-hot matrix copies rows",
-        precondition="nothing else reads the one-hot matrix",
+        why="a product with a one-hot matrix copies rows, and its columns' means are counts",
+        precondition="the matrix is one-hot by what makes it",
         find=find_one_hot_product,
     ),
     RecordedRule(

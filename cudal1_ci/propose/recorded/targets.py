@@ -107,7 +107,7 @@ def find_selections(call: Call) -> Iterator[Change]:
         place = source.place(one.last)
         if place is None:
             continue
-        removed = scattered_lines(call, one.operations, place.function)
+        removed = scattered_lines(call, one.operations, place.function, 1)
         if removed is None:
             continue
         code, modules = cross_entropy(call, one, place)
@@ -189,7 +189,7 @@ def find_smoothed(call: Call) -> Iterator[Change]:
                 continue
             index = index_code(call, hot, last, with_dim=False)
             logits = source.expression(logs.value(0), last)
-            removed = scattered_lines(call, hot.operations, place.function)
+            removed = scattered_lines(call, hot.operations, place.function, 1)
             if index is None or logits is None or removed is None:
                 continue
             prefix, modules = call.source.functional(place.file)

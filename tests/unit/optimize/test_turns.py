@@ -12,7 +12,7 @@ from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize.context import LEAST_EXAMINED_S, Pace, ReviewConfig, RunContext
 from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, cells_of
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.target import AT_THE_BOUND, SPENT, TargetSearch
+from cudal1_ci.optimize.target import AT_THE_BOUND, LEAST_CONFIRMED_S, SPENT, TargetSearch
 from cudal1_ci.records import Edit, Understanding
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -42,12 +42,14 @@ class Timed(FakeSession):
     def __init__(self, clock, speedups):
         super().__init__({source: ("passed", one) for source, one in speedups.items()})
         self.clock, self.order, self.limits = clock, [], []
+        self.confirmation_limits = []
 
     def screen(self, problem, candidate, most_s=None):
         self.limits.append(most_s)
         return self.after(EVERY_S, problem, candidate, "screened", 1)
 
-    def confirm(self, problem, candidate):
+    def confirm(self, problem, candidate, most_s=None):
+        self.confirmation_limits.append(most_s)
         return self.after(30.0, problem, candidate, "confirmed", 5)
 
     def after(self, seconds, problem, candidate, phase, num_launches):
@@ -118,6 +120,22 @@ def test_what_is_expected_to_gain_most_is_tried_first_and_edits_before_compilati
         tmp_path, clock, ranking, Edits(one=("graph", "norm", "compile", "scan")), speedups
     )
     assert session.order == ["one:scan", "one:compile", "one:norm", "one:graph"]
+
+
+def test_a_confirmation_may_take_what_is_left_of_the_budget(tmp_path, clock):
+    def limits(budget_s):
+        strategy = Edits(one=("scan",))
+        folder = tmp_path / str(budget_s)
+        folder.mkdir()
+        session, _ = run(
+            folder, clock, seen(scan=1.0), strategy, {"scan": 3.0},
+            budget_s=budget_s,
+        )  # fmt: skip
+        return session.confirmation_limits
+
+    assert limits(None) == [None]
+    assert limits(100.0) == [100.0 - EVERY_S]
+    assert limits(EVERY_S + 1.0) == [LEAST_CONFIRMED_S]
 
 
 def test_what_was_found_makes_less_of_the_rest_worth_a_try(tmp_path, clock):

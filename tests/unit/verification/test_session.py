@@ -380,6 +380,22 @@ def test_an_examination_ends_with_its_seconds_and_nothing_is_known_then():
         assert verdict("self.fc(x) * 1", 60.0).status == "passed"
 
 
+def test_a_confirmation_measures_for_what_its_examination_leaves_of_its_seconds(clock, monkeypatch):
+    limits = []
+
+    def measured(seat, config, workload, goes_on):
+        limits.append(config.measure_s)
+
+    monkeypatch.setattr("cudal1_ci.verification.session.measure", measured)
+    problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    candidate = candidate_of(problem, linear("self.fc(x) * 1"))
+    with Session(TrialConfig(num_rounds=2, measure_s=50.0), device="cpu") as session:
+        for most_s in (None, 49.0, 1000.0):
+            assert session.confirm(problem, candidate, most_s).phase == "confirmed"
+    assert limits[0] == limits[2] == 50.0
+    assert limits[1] < 49.0
+
+
 @pytest.mark.parametrize(
     ("body", "rule"),
     [

@@ -82,7 +82,32 @@ FOUND = {
             codes = F.one_hot(t, y.shape[0]).float()
             return codes @ y, codes.mean(0)
             """,
-            None,
+            "return F.embedding(t, y), (y.new_zeros(y.shape[0]).index_add_(",
+        ),
+        (
+            """
+            index = torch.argmin(torch.cdist(x, y), dim=1).unsqueeze(1)
+            codes = torch.zeros(index.shape[0], y.shape[0], device=x.device)
+            codes.scatter_(1, index, 1)
+            found = torch.matmul(codes, y)
+            often = torch.mean(codes, dim=0)
+            return found, torch.exp(-torch.sum(often * torch.log(often + 1e-10)))
+            """,
+            "0, index.squeeze(1), y.new_ones(index.shape[0]) ) / index.shape[0])",
+        ),
+        (
+            """
+            codes = F.one_hot(t, y.shape[0]).float()
+            return codes @ y, codes.mean(0), codes
+            """,
+            "return F.embedding(t, y), codes.mean(0), codes",
+        ),
+        (
+            """
+            codes = F.one_hot(t, y.shape[0]).half()
+            return codes @ y.half(), codes.sum(0)
+            """,
+            "return F.embedding(t, y.half()), codes.sum(0)",
         ),
         (
             """
