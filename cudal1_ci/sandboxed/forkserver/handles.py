@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -40,6 +41,13 @@ STOPPED = frozenset("tTZX")
 """States of processes that do not run: stopped, traced or ended."""
 DEATH_S = 0.5
 """Seconds from the end of a runner's channel to its own end."""
+
+
+LOST_DEVICE = re.compile(
+    r"(CUDA|HIP) error: (device-side assert|an illegal|illegal|misaligned address|invalid program "
+    r"counter|hardware stack|unspecified launch|operation not supported on (global|shared))"
+)
+"""Errors after which a process cannot use its GPU any more: each later call fails with the same."""
 
 
 class RunnerFailure(Exception):
@@ -249,6 +257,8 @@ class RunnerHandle:
             self.end()
             text = f"its answer to `{request.op}` is none ({malformed})"
             raise self.failure("malformed", text) from None
+        if LOST_DEVICE.search(answer.message):
+            self.end()
         raise self.failure("raised", f"{answer.kind}: {answer.message}", answer)
 
     def share(

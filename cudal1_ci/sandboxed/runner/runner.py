@@ -194,7 +194,7 @@ class Runner:
             case Survey():
                 return surveyed(subject, request)
             case Try():
-                with nullcontext() if request.rounding is None else rounded(request.rounding):
+                with rounding_of(request):
                     return tried(subject, request)
 
 
@@ -203,6 +203,13 @@ def rounded(seed: int, num_units: int = 1) -> RandomRounding:
     from ..recorder.rounding import RandomRounding  # few runners need it
 
     return RandomRounding(seed, num_units)
+
+
+def rounding_of(request: CallSets | Try) -> AbstractContextManager[object]:
+    """Return the mode of random rounding that a request asks for."""
+    if request.rounding is None:
+        return nullcontext()
+    return rounded(request.rounding, request.num_units)
 
 
 class Trials:
@@ -216,11 +223,7 @@ class Trials:
         program may read those of the frames above it. For a call between other work of the
         caller's stream, that stream writes the inputs and copies the outputs. The host waits for
         neither."""
-        mode: AbstractContextManager[object] = (
-            nullcontext()
-            if request.rounding is None
-            else rounded(request.rounding, request.num_units)
-        )
+        mode = rounding_of(request)
         sizes = [(t.shape, t.dtype) for tensors in self.subject.kept for t in tensors]
         self.subject.kept = []
         answers, containers = [], []

@@ -11,8 +11,9 @@ import math
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -87,6 +88,8 @@ class Rounds:
     """Length of the shortest batch of the warm-up."""
     cost_us: float
     """What the exchange around a batch takes."""
+    explained: Counter[bool] = field(default_factory=Counter)
+    """What rounds on nearby inputs have explained, by their kind (`Nearby`)."""
 
     @property
     def reference(self) -> Lane:
@@ -119,7 +122,9 @@ class Rounds:
 
     def nearby(self, one: Round) -> Nearby:
         """Return what repeats a round on inputs that differ by rounding."""
-        return Nearby(self.case, self.both, self.stock, self.rng, self.limits, one)
+        return Nearby(
+            self.case, self.both, self.stock, self.rng, self.limits, one, self.explained
+        )
 
     def check_again(self, one: Round) -> None:
         """Play a round that does not count, and compare its outputs. Raises Rejected."""
@@ -328,10 +333,11 @@ def play(
 
 @dataclass
 class Nearby:
-    """Let lanes repeat a round that does not count, on inputs that differ by rounding. The
-    reference rounds at random in every second round: some thresholds lie where a sum of many inputs
-    crosses them, which noise of single inputs does not move. Where inputs are whole numbers alone,
-    which nothing else changes, it does so in every round."""
+    """Let lanes repeat a round that does not count, on inputs that differ by rounding. In some
+    rounds the reference rounds at random too: some thresholds lie where a sum of many inputs crosses
+    them, which noise of single inputs does not move. Both kinds of rounds take turns at first. Then
+    the kind that has explained more elements comes three times as often. Where inputs are whole
+    numbers alone, which nothing else changes, the reference rounds in every round."""
 
     case: Case
     lanes: Sequence[Lane]
@@ -340,17 +346,23 @@ class Nearby:
     limits: Limits
     one: Round
     """The last round that ran."""
+    explained: Counter[bool]
+    """How many elements each kind of rounds has explained in this repetition; those in which the
+    reference rounds are True."""
 
     def __post_init__(self) -> None:
         self.first = self.one
         self.rounds = False
         self.can_round = True
-        self.num_rounded = 0
+        self.num_rounds = self.num_rounded = self.num_left = 0
 
-    def __call__(self) -> None:
+    def __call__(self, num_left: int) -> None:
+        """Play another round; so many elements are not explained yet."""
+        self.explained[self.rounds] += max(0, self.num_left - num_left)
+        self.num_left = num_left
         self.one = nearby_round(self.first, self.stock)
-        has_floats = any(map(is_float, self.stock.base[0].tensors))
-        self.rounds = self.can_round and not (self.rounds and has_floats)
+        self.rounds = self.can_round and self.is_rounding_due()
+        self.num_rounds += 1
         if self.rounds:
             self.num_rounded += 1
             try:
@@ -360,6 +372,15 @@ class Nearby:
                     raise
                 self.can_round = False  # a program that knows no other tensors
         return self.play()
+
+    def is_rounding_due(self) -> bool:
+        """Return whether the reference rounds in the next round."""
+        if not any(map(is_float, self.stock.base[0].tensors)):
+            return True
+        if self.explained[True] == self.explained[False]:
+            return not self.rounds
+        explains_more = self.explained[True] > self.explained[False]
+        return explains_more != (self.num_rounds % 4 == 3)
 
     def play(self, rounding: int | None = None) -> None:
         play(

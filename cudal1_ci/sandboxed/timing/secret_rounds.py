@@ -68,7 +68,7 @@ class SecretRounds:
     tolerances: list[Tolerance]
     play: Callable[[Round], None]
     """Plays a round in both lanes that does not count."""
-    nearby: Callable[[Round], Callable[[], None]]
+    nearby: Callable[[Round], Callable[[int], None]]
     """Returns what repeats a round on inputs that differ by rounding."""
     num_rounds: int
     kept: Kept = field(default_factory=Kept)

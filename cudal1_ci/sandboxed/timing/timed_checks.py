@@ -61,7 +61,7 @@ def twice_the_largest(found: list[torch.Tensor | None]) -> torch.Tensor | None:
 
 
 def check_outputs(
-    reference: Lane, candidate: Lane, tolerances: list[Tolerance], nearby: Callable[[], Any]
+    reference: Lane, candidate: Lane, tolerances: list[Tolerance], nearby: Callable[[int], Any]
 ) -> None:
     """Compare every output of every timed call of the last round with the reference's. `nearby`
     repeats the round for both on inputs that differ by rounding (near_inputs.py)."""
@@ -199,7 +199,7 @@ def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
 
 
 def check_aftermath(
-    case: Case, reference: Lane, candidate: Lane, limits: Limits, nearby: Callable[[], Any]
+    case: Case, reference: Lane, candidate: Lane, limits: Limits, nearby: Callable[[int], Any]
 ) -> None:
     """Compare gradients of parameters (summed over the batch) and the state after the last
     round. `nearby` is as for outputs, for gradients only, as a state depends on all calls before

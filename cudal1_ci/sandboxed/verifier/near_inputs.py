@@ -61,9 +61,11 @@ class Strays:
         self.low, self.high = torch.minimum(self.low, found), torch.maximum(self.high, found)
 
     @property
-    def are_explained(self) -> bool:
+    def num_left(self) -> int:
+        """Return how many elements are not explained, of those that have to be."""
         is_within = (self.low - self.slack <= self.got) & (self.got <= self.high + self.slack)
-        return float((~is_within).sum()) <= self.most_unexplained * len(self.got)
+        num_outside = int((~is_within).sum())
+        return 0 if num_outside <= self.most_unexplained * len(self.got) else num_outside
 
 
 def strays_of(got: torch.Tensor, expected: torch.Tensor, budget: Tolerance) -> Strays | None:
@@ -115,15 +117,18 @@ def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tenso
 
 
 def are_jumps(
-    strays: dict[int, Strays], nearby: Callable[[], Any], values: Callable[[int], torch.Tensor]
+    strays: dict[int, Strays], nearby: Callable[[int], Any], values: Callable[[int], torch.Tensor]
 ) -> bool:
     """Return whether the reference explains them all. `nearby` makes it answer again for other
-    inputs, and `values` returns its new answers by the tensor's number."""
+    inputs, and is told how many elements are left; `values` returns its new answers by the
+    tensor's number."""
+    num_left = sum(some.num_left for some in strays.values())
     for _ in range(MOST_NEARBY):
-        nearby()
+        nearby(num_left)
         for number, some in strays.items():
             some.look(values(number))
-        if all(some.are_explained for some in strays.values()):
+        num_left = sum(some.num_left for some in strays.values())
+        if not num_left:
             return True
     return False
 

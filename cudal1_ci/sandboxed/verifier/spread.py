@@ -209,14 +209,23 @@ def widened(
     # A large oracle may be in the host's memory where the outputs are not.
     truth = (ours if exact is None else exact).to(found.device)
     most = most_of(truth, budget.scale, ours.dtype, found)
-    if wide is not None and share_of(wide > most) <= MOST_JUMPS:
-        found = torch.maximum(found, torch.where(wide > most, wide, wide / WIDE_UNITS))
+    found = with_wide(found, wide, most)
     if share_of(found > most) > MOST_JUMPS:
         return budget
     if budget.is_guessed:
         device, noise = case.accelerator.device, rounding_at(case, number, leaf, ours, exact)
         budget = tolerance(ours, exact, None, device, noise=noise, has_spread=True)
     return with_spread(budget, ours.dtype, truth, found, most)
+
+
+def with_wide(
+    found: torch.Tensor, wide: torch.Tensor | None, most: torch.Tensor
+) -> torch.Tensor:
+    """Return deviations with those of `wide`, where each operation moves by more units. Those of
+    more than `most` are jumps, which units only find; others grow with the units."""
+    if wide is None or share_of(wide > most) > MOST_JUMPS:
+        return found
+    return torch.maximum(found, torch.where(wide > most, wide, wide / WIDE_UNITS))
 
 
 def with_spread(

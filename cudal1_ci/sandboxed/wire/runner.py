@@ -645,7 +645,8 @@ class Try(Asks[Tried]):
     is_wide: bool
     """Whether all floats are float64, for an oracle."""
     rounding: int | None = None
-    """As of `CallSets`."""
+    num_units: int = 1
+    """Both as of `CallSets`."""
 
 
 Request = (

@@ -315,7 +315,7 @@ def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, ex
     def are_jumps(strays, nearby, values):
         assert strays == {0: "off"}
         for _ in range(3):
-            nearby()
+            nearby(1)
             assert values(0).shape[0] == 8
         return explains
 

@@ -1,8 +1,9 @@
-"""Rounds on nearby inputs: the reference also rounds at random in every second one."""
+"""Rounds on nearby inputs: in some of them the reference also rounds at random."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -34,32 +35,42 @@ def nearby(monkeypatch, fails=None, inputs=FLOATS):
     monkeypatch.setattr(rounds, "nearby_round", lambda one, _: SimpleNamespace(of=one))
     stock = SimpleNamespace(base=[SimpleNamespace(tensors=[inputs])])
     parts = SimpleNamespace(), (), stock, random.Random(0), SimpleNamespace()
-    return rounds.Nearby(*parts, SimpleNamespace()), seeds
+    return rounds.Nearby(*parts, SimpleNamespace(), Counter()), seeds
 
 
 def test_every_second_round_rounds_by_another_seed(monkeypatch):
     again, seeds = nearby(monkeypatch)
     for _ in range(4):
-        again()
+        again(1)
     assert [one is None for one in seeds] == [False, True, False, True]
     assert seeds[0] != seeds[2]
+
+
+def test_the_kind_that_explains_more_comes_three_times_as_often(monkeypatch):
+    for useful in (True, False):
+        again, seeds = nearby(monkeypatch)
+        num_left = 100
+        for _ in range(14):
+            again(num_left)
+            num_left -= (seeds[-1] is not None) is useful
+        assert [(one is not None) is useful for one in seeds[3:]].count(False) in (2, 3)
 
 
 def test_every_round_rounds_where_inputs_are_whole_numbers_alone(monkeypatch):
     again, seeds = nearby(monkeypatch, inputs=torch.tensor([1]))
     for _ in range(3):
-        again()
+        again(1)
     assert None not in seeds
 
 
 def test_a_reference_that_cannot_be_rounded_is_asked_without(monkeypatch):
     again, seeds = nearby(monkeypatch, fails="raised")
     for _ in range(3):
-        again()
+        again(1)
     assert [one is None for one in seeds] == [False, True, True, True]
 
 
 def test_a_reference_that_ends_is_reported(monkeypatch):
     again, _ = nearby(monkeypatch, fails="died")
     with pytest.raises(RunnerFailure):
-        again()
+        again(1)

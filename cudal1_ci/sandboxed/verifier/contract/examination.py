@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -20,7 +21,7 @@ from ..inputs import InputSet, Room, each_same_bits
 from ..near_inputs import shaken
 from ..spread import MANY_CALLS
 from ..ties import NUM_CALLS
-from .judgement import Result, contradiction, different_facts, filled
+from .judgement import UNSETTLED, Result, contradiction, different_facts, filled
 from .lines import FLOATS, Line, Use, derive
 
 USE_S, MULTIPLE = 20.0, 20.0
@@ -126,12 +127,13 @@ class Party:
         is_wide: bool = False,
         most_s: float = USE_S,
         rounding: int | None = None,
+        num_units: int = 1,
     ) -> Result:
         """Return what a use comes to. Raises RunnerFailure."""
         started_s = self.template.awake_s()
         most_s = min(most_s, self.limits.call_s)
         try:
-            result = self.attempt(use, seed, is_wide, most_s, rounding)
+            result = self.attempt(use, seed, is_wide, most_s, rounding, num_units)
             return replace(result, took_s=self.template.awake_s() - started_s)
         except RunnerFailure as failure:
             if failure.kind != "raised" or (self.runner is not None and self.runner.ended):
@@ -140,7 +142,13 @@ class Party:
             raise
 
     def attempt(
-        self, use: Use, seed: int, is_wide: bool, most_s: float, rounding: int | None
+        self,
+        use: Use,
+        seed: int,
+        is_wide: bool,
+        most_s: float,
+        rounding: int | None,
+        num_units: int,
     ) -> Result:
         case, limits = self.case, self.limits
         runner = self.open()
@@ -163,6 +171,7 @@ class Party:
             is_new=is_new,
             is_wide=is_wide,
             rounding=rounding,
+            num_units=num_units,
         )
         reply = runner.ask(request, most_s)
         slots, end = place(reply.slots)
@@ -319,7 +328,7 @@ def differs_already(known: ContractKnowledge, candidate: Party, reference: Party
         known.usual,
         theirs,
         lambda: exact(reference, USUAL),
-        lambda: rounded(reference, USUAL),
+        partial(rounded, reference, USUAL),
         lambda: near(reference, USUAL),
     )
     if said is None or not OFF.search(said):
@@ -350,7 +359,7 @@ def compare_line(
                 ours,
                 theirs,
                 lambda use=use: exact(reference, use),  # type: ignore[misc]
-                lambda use=use: rounded(reference, use),  # type: ignore[misc]
+                partial(rounded, reference, use),
                 lambda use=use: near(reference, use),  # type: ignore[misc]
                 has_odd=line.group == "values",
             )
@@ -366,6 +375,8 @@ def compare_line(
             said = INPUT.sub(lambda found: named(known, int(found[1])), said)
             label = f"{use.label}: " if use.label else ""
             why_not = line.needs_evidence or (doubt if OFF.search(said) else "")
+            if said.endswith(UNSETTLED):
+                return check_of(line, "not_tried", f"{label}{said}")
             if said.startswith(FAILS):
                 why_not = why_not or line.failure_needs_evidence
             if why_not:
@@ -397,7 +408,7 @@ def is_product_with_zero(
         return filled(odd, theirs, [other]) if odd is not None and other is not None else None
 
     said = contradiction(
-        candidate.case, use.recipe, wanted, theirs, truth, tuple, tuple, has_odd=True
+        candidate.case, use.recipe, wanted, theirs, truth, lambda _: (), tuple, has_odd=True
     )
     return said is None
 
@@ -415,11 +426,15 @@ def exact(reference: Party, use: Use) -> Result | None:
         return None
 
 
-def rounded(reference: Party, use: Use) -> list[Result]:
-    """Return what the use of the reference comes to under random rounding; [] where it fails."""
+def rounded(reference: Party, use: Use, num_units: int) -> list[Result]:
+    """Return what the use of the reference comes to under random rounding by some units; [] where
+    it fails."""
     seed = reference.case.seed
     try:
-        return [reference.result(use, rounding=seed + number) for number in range(MANY_CALLS)]
+        return [
+            reference.result(use, rounding=seed + number, num_units=num_units)
+            for number in range(MANY_CALLS)
+        ]
     except (RunnerFailure, Rejected):
         return []
 

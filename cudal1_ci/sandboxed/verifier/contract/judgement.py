@@ -10,10 +10,11 @@ from itertools import zip_longest
 import torch
 
 from ...runner.sharing import WRITTEN
+from ...wire.runner import WIDE_UNITS
 from ...wire.tensors import OutputSlot
 from ..cases import Case
 from ..compare import Difference, difference, tolerance
-from ..spread import MOST_JUMPS, deviation, most_of, share_of, with_spread
+from ..spread import MOST_JUMPS, deviation, most_of, share_of, with_spread, with_wide
 from ..ties import Ties, extend, is_whole, with_ties
 
 MOST_SHOWN = 160
@@ -51,9 +52,12 @@ class Result:
 
 Oracle = Callable[[], Result | None]
 """Repeats the use with the reference in float64, where it runs so."""
-Rounded = Callable[[], Sequence[Result]]
-"""Repeats the use with the reference a number of times: under random rounding (spread.py), or on
-inputs that differ by rounding (ties.py)."""
+Rounded = Callable[[int], Sequence[Result]]
+"""Repeats the use with the reference a number of times, under random rounding by some units
+(spread.py)."""
+Near = Callable[[], Sequence[Result]]
+"""Repeats it on inputs that differ by rounding (ties.py)."""
+UNSETTLED = "; rounding alone moves more of the reference's"
 
 
 def contradiction(
@@ -63,7 +67,7 @@ def contradiction(
     theirs: Result,
     oracle: Oracle,
     rounded: Rounded,
-    near: Rounded,
+    near: Near,
     *,
     has_odd: bool = False,
 ) -> str | None:
@@ -143,7 +147,7 @@ def different_values(
     theirs: Result,
     oracle: Oracle,
     rounded: Rounded,
-    near: Rounded,
+    near: Near,
     *,
     has_odd: bool,
 ) -> str | None:
@@ -151,8 +155,14 @@ def different_values(
     again with an oracle, which knows the reference's own error on these inputs, and where few
     elements are off with what rounding alone does to the reference."""
     exact: Result | None = None
-    nearby: Sequence[Result] | None = None
+    calls: dict[int, Sequence[Result]] = {}
     has_asked = False
+
+    def moved(number: int, num_units: int) -> list[torch.Tensor]:
+        if num_units not in calls:
+            calls[num_units] = rounded(num_units)
+        return [one.tensors[number] for one in calls[num_units]]
+
     for number, (name, mine, its) in enumerate(
         zip(ours.names, ours.tensors, theirs.tensors, strict=True)
     ):
@@ -161,6 +171,7 @@ def different_values(
             if found:
                 return f"{name}: {found}"
             continue
+        is_unsettled = False
         odd = different_places(mine, its, has_odd=has_odd)
         if odd:
             return f"{name}: {odd}"
@@ -177,12 +188,17 @@ def different_values(
             if again is not None and again.excess <= 1:
                 continue
             if far.num_far <= MOST_JUMPS * mine.numel():
-                nearby = rounded() if nearby is None else nearby
-                if is_explained(case, mine, its, [one.tensors[number] for one in nearby]):
+                nearby = moved(number, 1)
+                if is_explained(case, mine, its, nearby):
                     continue
+                if is_explained(case, mine, its, nearby, moved(number, WIDE_UNITS)):
+                    continue
+                is_unsettled = 0 < far.num_far <= num_jumps(mine, nearby)
         settled = finite(with_near_ties(ours, theirs, near())[number])
         if case.difference(settled, finite(mine), known, noise).excess > 1:
-            return f"{name} is off by {far.max_abs:.3g} at {far.where or 'its only element'}"
+            place = far.where or "its only element"
+            rest = UNSETTLED if is_unsettled else ""
+            return f"{name} is off by {far.max_abs:.3g} at {place}{rest}"
     return None
 
 
@@ -199,19 +215,40 @@ def with_near_ties(
 
 
 def is_explained(
-    case: Case, mine: torch.Tensor, its: torch.Tensor, nearby: Sequence[torch.Tensor]
+    case: Case,
+    mine: torch.Tensor,
+    its: torch.Tensor,
+    nearby: Sequence[torch.Tensor],
+    wide: Sequence[torch.Tensor] = (),
 ) -> bool:
-    """Return whether floats are off by no more than what rounding does to the reference."""
-    if not nearby or not mine.is_floating_point() or any(one.shape != mine.shape for one in nearby):
+    """Return whether floats are off by no more than what rounding does to the reference, by one
+    unit and in `wide` by more."""
+    found = largest_deviation(mine, nearby)
+    if found is None:
         return False
-    found = torch.stack([deviation(mine, one) for one in nearby]).amax(0)
     truth, device = finite(mine), case.accelerator.device
     most = most_of(truth, None, mine.dtype, found)
+    found = with_wide(found, largest_deviation(mine, wide), most)
     if share_of(found > most) > MOST_JUMPS:
         return False
     budget = tolerance(truth, None, case.given, device, has_spread=True)
     budget = with_spread(budget, mine.dtype, truth, found, most)
     return difference(finite(its), truth, None, budget, device).excess <= 1
+
+
+def num_jumps(mine: torch.Tensor, nearby: Sequence[torch.Tensor]) -> int:
+    """Return how many elements rounding alone moves by more than what counts as precision."""
+    found = largest_deviation(mine, nearby)
+    if found is None:
+        return 0
+    return int((found > most_of(finite(mine), None, mine.dtype, found)).sum())
+
+
+def largest_deviation(mine: torch.Tensor, nearby: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return by how much each element is off in some call; None where that is not known."""
+    if not nearby or not mine.is_floating_point() or any(one.shape != mine.shape for one in nearby):
+        return None
+    return torch.stack([deviation(mine, one) for one in nearby]).amax(0)
 
 
 def with_oracle(

@@ -36,6 +36,20 @@ def test_a_jump_of_the_reference_explains_the_same_element_alone(got, nearby, is
     assert is_explained(CASE, EXPECTED, got, nearby) is is_right
 
 
+@pytest.mark.parametrize(
+    ("got", "wide", "is_right"),
+    [
+        (flipped(7), flipped(7), True),
+        (flipped(7), flipped(9), False),
+        (flipped(7), flipped(*range(100)), False),
+        (EXPECTED + 1e-4, EXPECTED + 1e-4, True),
+        (EXPECTED + 1e-4, EXPECTED + 1e-5, False),  # smooth: it grows with the units
+    ],
+)
+def test_a_threshold_that_larger_moves_reach_explains_it_too(got, wide, is_right):
+    assert is_explained(CASE, EXPECTED, got, [flipped()], [wide]) is is_right
+
+
 def places(*numbers):
     """Return a use that came to the places of the largest numbers of two rows."""
     return Result((), (), (), [torch.tensor([[5, 2, 0], list(numbers)])], False, ())
