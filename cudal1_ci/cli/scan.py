@@ -39,7 +39,7 @@ from cudal1_ci.config import Settings
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.git import working_tree_change
-from cudal1_ci.optimize.impact import with_impact
+from cudal1_ci.optimize.impact import kept_share, with_impact
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.optimize.run import review
 from cudal1_ci.records import Report
@@ -160,7 +160,7 @@ def run(
         since = archive.run_started_at(run_id)
         wanted = not flags["no_model"]
         with with_models(context, plan, settings, is_wanted=wanted, since=since) as full, progress:
-            full = replace(full, measures_impact=bool(full.config.impact_share))
+            full = replace(full, impact_share=kept_share(plan, full.config))
             report = with_impact(review(plan, full), plan, full)
         if report.complete:
             archive.finish_run(run_id)

@@ -28,7 +28,7 @@ from cudal1_ci.cli.scan_options import (
 from cudal1_ci.cli.scope import scope_of
 from cudal1_ci.config import Settings
 from cudal1_ci.discover.plan import Plan
-from cudal1_ci.optimize.impact import with_impact
+from cudal1_ci.optimize.impact import kept_share, with_impact
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
 from cudal1_ci.propose.llm.servers.adapters import bundled_for
 from cudal1_ci.records import Report, content_hash
@@ -95,7 +95,7 @@ def run(plan: Plan, place: Placed, progress: Progress, flags: dict[str, Any]) ->
             with_models(context, course.open, timed, is_wanted=wanted, since=since) as full,
             progress,
         ):
-            full = replace(full, measures_impact=bool(full.config.impact_share))
+            full = replace(full, impact_share=kept_share(plan, full.config))
             report = with_impact(sweep(course, full), plan, full)
         if report.ended != "interrupted":
             context.archive.finish_run(run_id)

@@ -126,8 +126,8 @@ class RunContext:
     pace: Pace = field(default_factory=Pace)
     acceptor: Acceptor | None = None
     """Asks the repository about what would be proposed; None for texts that have none."""
-    measures_impact: bool = False
-    """Whether part of the budget is kept for that."""
+    impact_share: float = 0.0
+    """Share of the budget that is kept for what all proposals do together."""
 
     def is_over(self) -> bool:
         """Return whether the run ends. Asked before each thing that is tried, so that what was not
@@ -139,9 +139,9 @@ class RunContext:
     def left_s(self) -> float:
         """Return how much is left of the budget for the search."""
         budget_s = self.config.budget_s
-        if budget_s is None or not (self.measures_impact and self.pace.has_gain):
+        if budget_s is None or not self.pace.has_gain:
             return self.total_left_s()
-        return self.total_left_s() - self.config.impact_share * budget_s
+        return self.total_left_s() - self.impact_share * budget_s
 
     def total_left_s(self) -> float:
         """Return how much is left of the whole budget."""
@@ -155,13 +155,16 @@ class RunContext:
 
     def reserved_s(self) -> float:
         """Return what the confirmations of what was found need of the budget, if each takes as long
-        as the longest has taken: what is not confirmed is not proposed."""
+        as the longest but one has taken: what is not confirmed is not proposed. A single long one is
+        no rule, and a confirmation ends with the budget."""
         if not self.pace.unconfirmed:
             return 0.0
         foreseen_s = self.ranking.forecast(
             CONFIRMATION, Situation(self.session.device().kind)
         ).seconds
-        longest_s = max([self.pace.confirmation_s(foreseen_s), *self.pace.confirming_s])
+        longest_s = max(
+            [self.pace.confirmation_s(foreseen_s), *sorted(self.pace.confirming_s)[:-1]]
+        )
         return longest_s * math.ceil(len(self.pace.unconfirmed) / self.num_slots)
 
     def most_s(self, foreseen_s: float) -> float | None:

@@ -20,7 +20,7 @@ import msgspec
 
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.optimize.combination import Tree, combination, reader
-from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.context import ReviewConfig, RunContext
 from cudal1_ci.optimize.own_compile import own_compilation
 from cudal1_ci.optimize.roots import Root, parts_of, roots_of
 from cudal1_ci.optimize.size_check import checked
@@ -51,11 +51,20 @@ from cudal1_ci.render.impact import COMPILE_OFF, headline_of
 from cudal1_ci.render.wording import STATUS_WORDS
 from cudal1_ci.stats import speedups
 
+SHARE_OF_LONE_ROOTS = 0.3
 MOST_ROOTS = 6
 """Roots that are timed: those of the most proposals come first."""
 OWN = "your torch.compile"
 FAILS = "with the others {root} is not the same: {why}"
 INTERRUPTED = "interrupted"
+
+
+def kept_share(plan: Plan, config: ReviewConfig) -> float:
+    """Return the share of the budget to keep for the impact: of `review.impact-share` a part where
+    no root contains another target, as the search has timed such roots already."""
+    posed = [one.target for one in plan.targets if one.problem is not None]
+    has_others = any(root.contains_others for root in roots_of(plan, posed))
+    return config.impact_share * (1.0 if has_others else SHARE_OF_LONE_ROOTS)
 
 
 class Parts(Record, frozen=True, kw_only=True):
@@ -209,7 +218,7 @@ class Study:
             trial.evaluation = None
             if not tree.overlay:
                 continue
-            trial.evaluation = self.trials.attempt(
+            trial.evaluation = timed_alone(tree, trial) or self.trials.attempt(
                 trial.root.name,
                 partial(self.trials.evaluation, trial.problem, tree.candidate(trial.problem)),
             )
@@ -440,6 +449,27 @@ def impacts_of(root: str, evaluation: Evaluation) -> list[Impact]:
     """Return what an evaluation of a root says, by workload."""
     found = [impact_on(root, one, evaluation) for one in evaluation.measurements]
     return [one for one in found if one is not None]
+
+
+def timed_alone(tree: Tree, trial: RootTrial) -> Evaluation | None:
+    """Return what the search measured of a root that uses no other target with a proposal, where
+    the tree changes its files no further; None where the root has to be measured."""
+    target = trial.root.planned.target
+    if trial.root.parts != (target,):
+        return None
+    texts = {one.path: one.text for one in tree.overlay}
+    for entry in tree.entries:
+        if entry.target != target or entry.best is None:
+            continue
+        found = entry.evaluations[entry.best]
+        program = found.candidate.program
+        has_all = {one.workload for one in found.measurements} == {
+            one.name for one in trial.problem.workloads
+        }
+        if has_all and isinstance(program, TreeProgram):
+            same = all(texts.get(one.path) == one.text for one in program.overlay)
+            return found if same else None
+    return None
 
 
 def impact_on(root: str, measured: Measurement, evaluation: Evaluation) -> Impact | None:

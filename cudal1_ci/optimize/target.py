@@ -486,7 +486,7 @@ class TargetSearch:
                     *proposed_by(strategy, self.problem, recording, self.evaluations, most + more),
                     *self.on_top(strategy, most),
                 ]
-            except CudaL1Error:
+            except (CudaL1Error, GaveUp):
                 raise
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
                 self.failed(strategy.name, bug(error))

@@ -122,9 +122,7 @@ class Rounds:
 
     def nearby(self, one: Round) -> Nearby:
         """Return what repeats a round on inputs that differ by rounding."""
-        return Nearby(
-            self.case, self.both, self.stock, self.rng, self.limits, one, self.explained
-        )
+        return Nearby(self.case, self.both, self.stock, self.rng, self.limits, one, self.explained)
 
     def check_again(self, one: Round) -> None:
         """Play a round that does not count, and compare its outputs. Raises Rejected."""

@@ -218,9 +218,7 @@ def widened(
     return with_spread(budget, ours.dtype, truth, found, most)
 
 
-def with_wide(
-    found: torch.Tensor, wide: torch.Tensor | None, most: torch.Tensor
-) -> torch.Tensor:
+def with_wide(found: torch.Tensor, wide: torch.Tensor | None, most: torch.Tensor) -> torch.Tensor:
     """Return deviations with those of `wide`, where each operation moves by more units. Those of
     more than `most` are jumps, which units only find; others grow with the units."""
     if wide is None or share_of(wide > most) > MOST_JUMPS:

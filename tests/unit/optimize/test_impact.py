@@ -14,7 +14,7 @@ from cudal1_ci.discover.plan import survey
 from cudal1_ci.discover.traces import TracedCall, Traces
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import ReviewConfig, RunContext
-from cudal1_ci.optimize.impact import with_impact
+from cudal1_ci.optimize.impact import kept_share, with_impact
 from cudal1_ci.optimize.roots import roots_of
 from cudal1_ci.optimize.target import SPENT
 from cudal1_ci.records import (
@@ -226,7 +226,7 @@ class Setting:
                 config=self.config,
                 policy="p",
                 started_s=self.started_s,
-                measures_impact=True,
+                impact_share=self.config.impact_share,
             )
             report = Report(repository="r", entries=entries, device=CPU, **fields)
             return with_impact(report, self.plan, context)
@@ -260,6 +260,23 @@ def test_a_plan_of_one_target_has_the_roots_of_the_tree(setting):
     plan = dataclasses.replace(setting.plan, targets=(norm,), evidence=evidence)
     (root,) = roots_of(plan, [norm.target])
     assert root.name == "model.py:Net" and root.contains_others
+
+
+def test_a_root_that_the_search_has_timed_alone_is_not_timed_again(setting):
+    (impact,) = setting.measure(setting.entry("Lone")).impact
+    assert impact.root == "parts.py:Lone"
+    assert impact.speedup == pytest.approx(2.0, rel=0.05)
+    assert "Lone small" not in setting.rig.asked
+    setting.measure(setting.entry("Lone"), setting.entry("Norm"))
+    assert "Lone small" in setting.rig.asked, "another proposal changes its file"
+
+
+def test_little_is_kept_for_roots_that_the_search_times(setting):
+    share = setting.config.impact_share
+    assert kept_share(setting.plan, setting.config) == share
+    for name in ("Net", "Block"):
+        del setting.workloads[name]
+    assert 0 < kept_share(setting.plan, setting.config) < share
 
 
 def test_all_proposals_are_one_patch_that_the_root_is_measured_on(setting):
