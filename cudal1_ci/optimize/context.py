@@ -155,16 +155,15 @@ class RunContext:
 
     def reserved_s(self) -> float:
         """Return what the confirmations of what was found need of the budget, if each takes as long
-        as the longest but one has taken: what is not confirmed is not proposed. A single long one is
-        no rule, and a confirmation ends with the budget."""
+        as the longest but one has taken: what is not confirmed is not proposed. A single long one
+        is no rule, and a confirmation ends with the budget."""
         if not self.pace.unconfirmed:
             return 0.0
         foreseen_s = self.ranking.forecast(
             CONFIRMATION, Situation(self.session.device().kind)
         ).seconds
-        longest_s = max(
-            [self.pace.confirmation_s(foreseen_s), *sorted(self.pace.confirming_s)[:-1]]
-        )
+        known_s = sorted(self.pace.confirming_s)[:-1]
+        longest_s = max([self.pace.confirmation_s(foreseen_s), *known_s])
         return longest_s * math.ceil(len(self.pace.unconfirmed) / self.num_slots)
 
     def most_s(self, foreseen_s: float) -> float | None:

@@ -332,10 +332,10 @@ def play(
 @dataclass
 class Nearby:
     """Let lanes repeat a round that does not count, on inputs that differ by rounding. In some
-    rounds the reference rounds at random too: some thresholds lie where a sum of many inputs crosses
-    them, which noise of single inputs does not move. Both kinds of rounds take turns at first. Then
-    the kind that has explained more elements comes three times as often. Where inputs are whole
-    numbers alone, which nothing else changes, the reference rounds in every round."""
+    rounds the reference rounds at random too: some thresholds lie where a sum of many inputs
+    crosses them, which noise of single inputs does not move. Both kinds of rounds take turns at
+    first. Then the kind that has explained more elements comes three times as often. Where inputs
+    are whole numbers alone, which nothing else changes, the reference rounds in every round."""
 
     case: Case
     lanes: Sequence[Lane]

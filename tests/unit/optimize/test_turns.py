@@ -215,10 +215,8 @@ def test_at_the_bound_nothing_more_is_tried(tmp_path, clock, monkeypatch, bound,
 @pytest.mark.parametrize(
     ("num_slots", "num_found", "seconds"), [(1, 2, 120.0), (3, 3, 60.0), (3, 4, 120.0)]
 )
-def test_time_is_kept_for_confirmations_as_long_as_the_longest_but_one(
-    num_slots, num_found, seconds
-):
-    pace = Pace(confirming_s=[10.0, 60.0, 200.0, 20.0])
+def test_time_is_kept_for_confirmations_as_the_longest_but_one_took(num_slots, num_found, seconds):
+    pace = Pace(confirming_s=[10.0, 60.0, 70.0, 20.0])
     pace.unconfirmed = {a_target(qualname=f"Block{n}"): 0.5 for n in range(num_found)}
     context = SimpleNamespace(
         pace=pace,
