@@ -123,7 +123,16 @@ class Graph:
         self.readers: dict[int, list[Operation]] = {}
         self.parts_of_call: dict[int, list[Operation]] = {}
         """Operations of a call into other code, in order."""
+        self.in_frame: dict[int, list[Operation]] = {}
+        """Operations that are written in an activation's own function, in order."""
+        self.called_by: dict[int, list[int]] = {}
+        """Activations by the one that called them."""
+        for called, frame in enumerate(recording.frames):
+            if frame.caller is not None:
+                self.called_by.setdefault(frame.caller, []).append(called)
         for one in self.operations:
+            if one.recorded.frame is not None:
+                self.in_frame.setdefault(one.recorded.frame, []).append(one)
             if (number := one.recorded.library_call) is not None:
                 self.parts_of_call.setdefault(number, []).append(one)
             given = dict.fromkeys(values_in(one.recorded))

@@ -6,6 +6,8 @@ function of the checkout below it writes to anything but its own local variables
 
 from __future__ import annotations
 
+import functools
+
 import libcst as cst
 
 from cudal1_ci.propose.recorded.graph import Operation
@@ -38,13 +40,15 @@ def pure_calls(source: Source, name: str, function: cst.FunctionDef) -> frozense
     for node in calls_of(function):
         operations = [
             one
-            for one in graph.operations
-            if one.recorded.frame in numbers and is_within(one.recorded.span, file, node)
+            for number in numbers
+            for one in graph.in_frame.get(number, ())
+            if is_within(one.recorded.span, file, node)
         ]
         below = [
-            number
-            for number, frame in enumerate(graph.recording.frames)
-            if frame.caller in numbers and is_within(frame.call, file, node)
+            called
+            for number in numbers
+            for called in graph.called_by.get(number, ())
+            if is_within(graph.recording.frames[called].call, file, node)
         ]
         is_known = bool(operations or below)
         is_good = all(map(is_pure, operations)) and all(is_pure_frame(source, n) for n in below)
@@ -93,8 +97,7 @@ def is_pure_frame(source: Source, number: int) -> bool:
     function = None if file is None else definition_of(file, frame)
     if function is None or writes_outside(function):
         return False
-    operations = [one for one in graph.operations if one.recorded.frame == number]
-    below = [n for n, one in enumerate(graph.recording.frames) if one.caller == number]
+    operations, below = graph.in_frame.get(number, ()), graph.called_by.get(number, ())
     return all(map(is_pure, operations)) and all(is_pure_frame(source, one) for one in below)
 
 
@@ -103,6 +106,7 @@ def definition_of(file: File, frame: Frame) -> cst.FunctionDef | None:
     return file.functions.get(frame.first_line)
 
 
+@functools.lru_cache(maxsize=64)
 def writes_outside(function: cst.FunctionDef) -> bool:
     """Return whether a function may change something other than its own variables: it assigns to
     an attribute or an item, or has a statement that is only a call."""

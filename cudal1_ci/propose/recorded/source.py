@@ -172,6 +172,8 @@ class Source:
 
     def __init__(self, program: Program, graph: Graph):
         self.program, self.graph = program, graph
+        self.places: dict[int, Place | None] = {}
+        """By the operation."""
 
     def file(self, name: str) -> File | None:
         """Return a file by its path below the checkout; "" is the text of a task."""
@@ -196,6 +198,12 @@ class Source:
     def place(self, operation: Operation) -> Place | None:
         """Return where an operation is written; None where that is not in the checkout. Of the
         operations of a library call only the last one gives what the expression is."""
+        if operation.index not in self.places:
+            self.places[operation.index] = self.find_place(operation)
+        return self.places[operation.index]
+
+    def find_place(self, operation: Operation) -> Place | None:
+        """Find where an operation is written."""
         if self.graph.in_one_call(operation)[-1] is not operation:
             return None
         frame, span = self.frame(operation), operation.recorded.span

@@ -90,6 +90,16 @@ class Tables:
         self.constant: set[int] = set()
         self.good: set[int] = set()
         """Indexes of operations that read and make only such values."""
+        self.below: dict[int, list[tuple[Operation, int]]] = {}
+        """By activation: the operations of it and of those below it, with the lines of its
+        function at which they ran."""
+        for one in self.graph.operations:
+            number, span = one.recorded.frame, one.recorded.span
+            while number is not None:
+                if span is not None:
+                    self.below.setdefault(number, []).append((one, span.line))
+                frame = self.graph.recording.frames[number]
+                number, span = frame.caller, frame.call
         values = self.graph.recording.values
         for one in self.graph.operations:
             read, made = [*values_in(one.recorded)], one.recorded.outputs
@@ -123,15 +133,7 @@ class Tables:
 
     def operations_below(self, frame: int) -> set[int]:
         """Return the operations of an activation and of those below it."""
-        return {one.index for one in self.graph.operations if self.span_in(frame, one) is not None}
-
-    def span_in(self, frame: int, operation: Operation) -> int | None:
-        """Return the line of an activation's function at which an operation ran."""
-        number, span = operation.recorded.frame, operation.recorded.span
-        while number is not None and number != frame:
-            above = self.graph.recording.frames[number]
-            number, span = above.caller, above.call
-        return span.line if number == frame and span is not None else None
+        return {one.index for one, _ in self.below.get(frame, ())}
 
     def runs(self, frame: int, file: File, function: cst.FunctionDef) -> Iterator[Run]:
         """Yield the longest runs of statements of a function's body that only make tables."""
@@ -139,11 +141,10 @@ class Tables:
             return
         body = list(function.body.body)
         below: list[list[Operation]] = [[] for _ in body]
-        for operation in self.graph.operations:
-            line = self.span_in(frame, operation)
-            for statement, there in zip(body, below, strict=True):
-                where = file.ranges[statement]
-                if line is not None and where.start.line <= line <= where.end.line:
+        lines = [file.ranges[one] for one in body]
+        for operation, line in self.below.get(frame, ()):
+            for where, there in zip(lines, below, strict=True):
+                if where.start.line <= line <= where.end.line:
                     there.append(operation)
         start = 0
         while start < len(body):
@@ -174,7 +175,7 @@ class Tables:
 
     def directly_in(self, frame: int) -> set[int]:
         """Return the operations of an activation that are written in its own function."""
-        return {one.index for one in self.graph.operations if one.recorded.frame == frame}
+        return {one.index for one in self.graph.in_frame.get(frame, ())}
 
     def kept_by_decorator(self) -> set[int]:
         """Return the operations of activations that a decorator alone would keep."""

@@ -54,6 +54,8 @@ SYNCS = frozenset(
 """Functions whose result the host has to wait for on a GPU."""
 MOST_LOOKED_AT = 2**20
 """Elements of a tensor whose values are looked at."""
+FEW_OPERATIONS, MOST_KEPT_BYTES = 4096, 8 * 2**30
+"""Operations that are recorded whatever they make, and memory of tensors in longer recordings."""
 Events = tuple[torch.cuda.Event, torch.cuda.Event]
 LITERALS = (int, float, bool, complex, str, type(None), type(...), torch.dtype, torch.device)
 
@@ -126,6 +128,9 @@ class Recorder(TorchFunctionMode):
         """Ids of tensors by the memory that they are in."""
         self.alive: list[Any] = []
         """What is recorded, so that no id is given twice."""
+        self.kept: set[int] = set()
+        """Addresses of the memory that recorded tensors keep."""
+        self.kept_bytes = 0
         self.frames: list[Frame] = []
         self.frame_numbers: dict[int, int] = {}
         self.library_calls: dict[int, int] = {}
@@ -243,8 +248,10 @@ class Recorder(TorchFunctionMode):
 
     def is_full(self) -> bool:
         """Return whether no more operations are kept, and remember that some were not."""
-        if len(self.operations) >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2:
-            self.is_cut = True
+        count = len(self.operations)
+        is_long = count >= MAX_OPERATIONS or len(self.values) >= MAX_VALUES // 2
+        is_large = count >= FEW_OPERATIONS and self.kept_bytes > MOST_KEPT_BYTES
+        self.is_cut = self.is_cut or is_long or is_large
         return self.is_cut
 
     def timed(self, call: Callable[[], Any]) -> tuple[Events | None, Any, float]:
@@ -335,6 +342,9 @@ class Recorder(TorchFunctionMode):
         self.alive.append(tensor)
         if (place := storage_of(tensor)) is not None:
             self.by_storage.setdefault(place, []).append(id(tensor))
+            if place not in self.kept:
+                self.kept.add(place)
+                self.kept_bytes += tensor.element_size() * math.prod(tensor.shape)
         return number
 
     def forget_views(self, written: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ from .codec import AtMost, Within
 from .tensors import Count, Name, Sizes, need
 from .verdicts import MOST_US
 
-MAX_OPERATIONS = 4096
+MAX_OPERATIONS = 16384
 MAX_VALUES = 4 * MAX_OPERATIONS
 MAX_LITERAL_CHARS = 200
 MAX_ITEMS = 1024

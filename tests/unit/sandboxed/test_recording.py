@@ -325,6 +325,15 @@ def test_more_operations_than_are_kept_are_cut(case, monkeypatch):
     assert not whole.is_cut and len(whole.operations) == 4
 
 
+def test_a_long_recording_is_cut_where_its_tensors_take_much_memory(case, monkeypatch):
+    monkeypatch.setattr(recorder, "FEW_OPERATIONS", 3)
+    monkeypatch.setattr(recorder, "MOST_KEPT_BYTES", 1000)
+    one = case("def f(x, n):\n    for _ in range(n):\n        x = x + 1\n    return x\n")
+    small, large = one.record(torch.ones(2), 9), one.record(torch.ones(500), 9)
+    assert not small.is_cut and len(small.operations) == 9
+    assert large.is_cut and len(large.operations) == 3
+
+
 def test_a_target_is_called_three_times_and_the_recorder_is_not_timed(case):
     one = case(
         """

@@ -282,7 +282,7 @@ BAD = [
     ),
     (runner.RecordCall, {"recording": RECORDED | {"outputs": [3]}}, "recording"),
     (runner.RecordCall, {"recording": RECORDED | {"total_us": -1.0}}, "recording.total_us"),
-    (runner.RecordCall, {"recording": RECORDED | {"scopes": [{"locals": []}] * 5000}}, "scopes"),
+    (runner.RecordCall, {"recording": RECORDED | {"scopes": [{"locals": []}] * 20000}}, "scopes"),
     (
         runner.RecordCall,
         recorded_with("operations", device_us=math.inf),

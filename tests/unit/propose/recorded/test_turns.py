@@ -232,3 +232,26 @@ for t in range(x.size(1) - 4):
 return torch.stack(out)
 """
     assert proposed(tmp_path, text_of(body), loops.RULES) == {}
+
+
+def test_a_loop_of_many_turns_is_found(tmp_path: Path) -> None:
+    body = """
+out = torch.zeros(x.size(0), x.size(2))
+for i in range(x.size(0)):
+    out[i] = overlap(x[i, 0], self.table.t())
+return out
+"""
+    helper = """
+def overlap(one, others):
+    low, high = torch.maximum(one, others), torch.minimum(one + 1, others + 1)
+    common = torch.clamp(high - low, min=0) * torch.clamp(1 + high - low, min=0)
+    total = (one * 2 + others * 2 - common).abs()
+    return (common * 3 / (total + 1e-3) - common / (2 + total)).sum(0)
+
+
+class Model"""
+    text = text_of(body).replace("ROWS, STEPS = 3, 12", "ROWS, STEPS = 300, 2")
+    text = text.replace("class Model", helper.lstrip())
+    found = proposed(tmp_path, text, loops.RULES)
+    assert list(found) == ["batched_loop"] and "torch.vmap(overlap" in found["batched_loop"]
+    assert_same(tmp_path, text, found["batched_loop"])
