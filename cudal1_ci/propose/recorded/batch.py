@@ -189,6 +189,7 @@ class Batch:
                 known.valid,
                 known.classes,
                 known.repeats,
+                known.picked if views_too else "",
                 *(part.code for part in known.ragged or ()),
             ]
             if any(code and name in names_in(cst.parse_expression(code)) for code in codes):
@@ -235,7 +236,7 @@ class Batch:
         if not x.is_new or root not in self.locals:
             self.check_outer(name, root)
         self.forget(name, views_too=False)
-        index_code, is_mask = self.written_index(x, parts)
+        index_code, is_mask = self.written_index(x, parts, value)
         if is_mask and len(index_code) > 60:
             lines = self.lift.free_name("mask")
             self.lines.append(f"{lines} = {index_code}")
@@ -261,7 +262,9 @@ class Batch:
             if reads or not self.loop.is_unshared(name) or len(rows) != 1 or name in self.locals:
                 raise Refused
 
-    def written_index(self, x: Lifted, parts: list[cst.BaseSlice]) -> tuple[str, bool]:
+    def written_index(
+        self, x: Lifted, parts: list[cst.BaseSlice], value: cst.BaseExpression
+    ) -> tuple[str, bool]:
         """Return the subscript of a write, and whether it is a mask."""
         if not any(self.lift.varies(one) for one in parts):
             if not all(map(is_basic, parts)):
@@ -287,10 +290,11 @@ class Batch:
             raise Refused
         if self.lift.dtype(index) == "bool" and 1 <= found.rank <= x.rank:
             return found.code, True
-        if self.lift.dtype(index) in INDEX_DTYPES and found.rank == x.rank == 1 and found.distinct:
-            rows = f"torch.arange(len({x.code}), device={bracketed(x.code)}.device)"
-            return f"{rows}[:, None], {found.code}", False
-        raise Refused
+        if self.lift.dtype(index) not in INDEX_DTYPES or not found.rank == x.rank == 1:
+            raise Refused
+        if not found.distinct and self.lift.lift(value).picked != f"{x.code}, {found.code}":
+            raise Refused
+        return f"{self.lift.turn_column(x)}, {found.code}", False
 
     def span_mask(self, x: Lifted, part: cst.Slice) -> str:
         """Return the mask of `mask[i, : lengths[i]]`."""
@@ -458,6 +462,15 @@ class Batch:
             self.lines.append(f"{name} = {code}")
             is_copy = is_rebound and bound_value(after[0]) is join
             self.new[after[0] if is_copy else join] = "" if is_copy else name
+
+
+def is_batched(loop: Loop) -> bool:
+    """Return whether all turns of a loop can run at once."""
+    lift = loop.lift() if isinstance(loop.node, cst.For) else None
+    try:
+        return lift is not None and bool(Batch(loop, lift).change())
+    except Refused:
+        return False
 
 
 def shown_loop(loop: Loop) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots
 from cudal1_ci.propose.recorded.bounds import Bounds, split
 from cudal1_ci.propose.recorded.graph import CASTS, Operation
 from cudal1_ci.propose.recorded.lifted import (
@@ -22,9 +23,12 @@ from cudal1_ci.propose.recorded.lifted import (
     IMAGES,
     INDEX_DTYPES,
     KEEPS_RANK,
+    LIKE,
     OVER_DIM,
     PAIRS,
     ROWWISE,
+    SCATTERS,
+    SPECTRA,
     UNARY,
     WHOLE,
     Lifted,
@@ -45,7 +49,7 @@ from cudal1_ci.propose.recorded.lifted import (
     size_of,
     within,
 )
-from cudal1_ci.propose.recorded.source import File, Source, bracketed
+from cudal1_ci.propose.recorded.source import STRINGS, File, Source, bracketed
 from cudal1_ci.propose.recorded.spans import (
     FLOATS,
     REDUCED,
@@ -55,7 +59,7 @@ from cudal1_ci.propose.recorded.spans import (
     reduced,
     rolled,
 )
-from cudal1_ci.propose.recorded.windows import Moving, moving, unfolded, width
+from cudal1_ci.propose.recorded.windows import Moving, Starts, moving, unfolded, width
 
 
 @dataclass
@@ -95,8 +99,12 @@ class Lift:
     functional: str = "torch.nn.functional"
     numbers: dict[str, Moving] = field(default_factory=dict)
     """Numbers of the host that names of the loop hold."""
+    starts: Starts | None = None
+    """Of a loop over a range with a step."""
 
     def __post_init__(self) -> None:
+        self.columns: dict[str, str] = {}
+        """Code of the turns' numbers as a column, by the tensor that they are for."""
         self.ranks: dict[cst.CSTNode, tuple[int, str]] = {}
         graph = self.source.graph
         for node, found in self.operations.items():
@@ -154,6 +162,8 @@ class Lift:
             return part
         if isinstance(node, cst.Name):
             found = self.known.get(node.value)
+            if found is None and node.value in self.numbers:
+                raise Refused
             if found is None:
                 line = self.line(node)
                 raise Refused(f"line {line} carries `{node.value}` from one pass to the next")
@@ -215,6 +225,8 @@ class Lift:
             if isinstance(one, cst.Call):
                 if isinstance(one.func, cst.Name) and one.func.value == "len":
                     continue
+                if self.code(one.func) == "float" and isinstance(one.args[0].value, STRINGS):
+                    continue
                 made = self.operations.get(one, [])
                 if not made or any(map(is_impure, made)):
                     raise Refused
@@ -243,7 +255,8 @@ class Lift:
         operation = self.operation(node)
         if operation.name == "matmul":
             return self.matmul(node, operands)
-        if operation.name not in BINARY | UNARY:
+        is_pairwise = operation.name in ("max", "min") and operation.value(1, "other") is not None
+        if operation.name not in BINARY | UNARY and not is_pairwise:
             raise Refused
         parts = [self.operand(one, operands) for one in operands]
         valid = {one.valid for one in parts} - {""}
@@ -252,7 +265,12 @@ class Lift:
         dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
         if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
             raise Refused  # a tensor without dimensions promotes no other
-        return replace(self.rebuilt(node, operands, aligned(parts)), valid="".join(valid))
+        picked = {one.picked for one in parts if one.rank}
+        return replace(
+            self.rebuilt(node, operands, aligned(parts)),
+            valid="".join(valid),
+            picked=picked.pop() if len(picked) == 1 else "",
+        )
 
     def operand(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
         """Return an operand for all turns; the turn's number as a tensor, next to one whose dtype
@@ -387,10 +405,7 @@ class Lift:
         given = operands[1:]
         new = {operands[0]: x.code}
         at = PAIRS[name] - 1
-        dims = given[at : at + 1]
-        for argument in node.args:
-            if argument.keyword is not None and argument.keyword.value == "dim":
-                dims = [argument.value]
+        dims = dims_of(node) or given[at : at + 1]
         for one in dims:
             new[one] = shifted(one)
         for one in [*given[:at], *given[at + 1 :]]:
@@ -479,7 +494,9 @@ class Lift:
             return self.matmul(node, real)
         if name in ("cat", "concat", "stack") and self.joined is not None:
             return self.joined(self, node, name)
-        if name in ROWWISE or name in IMAGES:
+        if name in SPECTRA and any(integer(one) != -1 for one in dims_of(node)):
+            raise Refused
+        if name in ROWWISE | SPECTRA or name in IMAGES:
             if any(self.varies(one) for one in real[1:]):
                 raise Refused
             for one in real[1:]:
@@ -488,9 +505,9 @@ class Lift:
                 return self.folded(self, node, real[0])
             x = self.rows(self.lift(real[0]))
             return Lifted(self.swapped(node, {real[0]: x.code}), x.rank, x.turns, is_computed=True)
-        if name in UNARY and not any(self.varies(one) for one in real[1:]):
+        if name in UNARY | LIKE and not any(self.varies(one) for one in real[1:]):
             return self.unary(node, name, real)
-        if name in BINARY:
+        if name in BINARY or (name in ("max", "min") and operation.value(1, "other") is not None):
             return self.elementwise(node, real)
         if is_pair_operation(operation):
             return self.pair(node, name, real)
@@ -502,7 +519,7 @@ class Lift:
         if not isinstance(function, cst.Attribute):
             return False
         root = self.code(function.value)
-        if root in ("torch", "F", "torch.nn.functional", "nn.functional"):
+        if root in ("torch", "F", "torch.fft", "torch.nn.functional", "nn.functional"):
             return True
         return function.value in self.ranks
 
@@ -565,7 +582,8 @@ class Lift:
         new = {operands[0]: x.code}
         if name in WHOLE and rank == 0 and len(node.args) == (not self.is_method(node)):
             return self.reduced(name, x)
-        if name in ("unsqueeze", "squeeze", "transpose", "gather") or name in OVER_DIM:
+        has_dims = name in ("unsqueeze", "squeeze", "transpose", "gather")
+        if has_dims or name in OVER_DIM | SCATTERS:
             dims = given[:2] if name == "transpose" else given[:1]
             if not dims and not (name == "argsort" and x.rank == 1):
                 raise Refused
@@ -578,6 +596,14 @@ class Lift:
                 if index.turns is None or x.turns is None:
                     raise Refused
                 new[given[1]] = index.code
+            if name in SCATTERS:
+                if len(given) != 3:
+                    raise Refused
+                for one in given[1:]:
+                    source = self.lift(one).first()
+                    if source.turns is None and one in self.ranks:
+                        raise Refused
+                    new[one] = source.code
             if x.turns is None or (name in KEEPS_RANK and rank != x.rank):
                 raise Refused
             is_view = name in ("unsqueeze", "squeeze", "transpose")
@@ -703,10 +729,19 @@ class Lift:
             raise Refused
         return masked(x, bound, rank, self.kept)
 
+    def is_view(self, node: cst.Subscript, parts: list[cst.BaseSlice]) -> bool:
+        """Return whether a subscript makes a view, by its text or by the recorded numbers."""
+        given = self.operation(node).argument(1)
+        items = () if given is None else given.items or (given,)
+        numbers = [(one.text or "").lstrip("-").isdigit() for one in items]
+        if len(numbers) != len(parts):
+            return all(map(is_basic, parts))
+        return all(is_basic(one) or known for one, known in zip(parts, numbers, strict=True))
+
     def of_turn(self, node: cst.Subscript, x: Lifted, parts: list[cst.BaseSlice]) -> Lifted:
         """Return a subscript of a value that differs between turns."""
         rank = self.rank(node)
-        if not any(self.varies(one) for one in parts) and all(map(is_basic, parts)):
+        if not any(self.varies(one) for one in parts) and self.is_view(node, parts):
             code = f"{bracketed(x.code)}[:, {self.listed(parts)}]"
             distinct = x.distinct and rank == 1 and "some"
             return Lifted(code, rank, 0, is_new=False, distinct=distinct or "")
@@ -723,6 +758,9 @@ class Lift:
         if self.dtype(only) in INDEX_DTYPES and x.rank == index.rank == 1 and index.distinct:
             code = f"{bracketed(x.code)}.gather(1, {index.code})"
             return Lifted(code, 1, 0, is_computed=True, distinct=x.distinct and "some")
+        if self.dtype(only) in INDEX_DTYPES and x.rank == index.rank == 1:
+            code = f"{bracketed(x.code)}[{self.turn_column(x)}, {index.code}]"
+            return Lifted(code, 1, 0, is_computed=True, picked=f"{x.code}, {index.code}")
         raise Refused
 
     def picked(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted:
@@ -777,13 +815,19 @@ class Lift:
         if lower is None or size is None or (size == "1" and lower.step == "1"):
             return None
         rank, base = self.rank(node), self.code(node.value)
-        turns = self.position(parts, at, rank, is_kept=True)
+        turns, count = self.position(parts, at, rank, is_kept=True), self.bounds.count
         listed = [self.spelled(one) for one in parts]
         listed[at] = ":"
+        if self.starts is not None:
+            are_whole = all(one in (":", "...") for one in listed)
+            more = self.starts.more(size, (base, turns, rank)) if are_whole else None
+            if more is None or more > 0:
+                raise Refused  # the last window may be shorter
+            count = count if more else ""
         while listed and listed[-1] in (":", "..."):
             listed.pop()
         base = f"{base}[{', '.join(listed)}]" if any(o != ":" for o in listed) else base
-        code = unfolded(base, turns, size, lower.step, self.bounds.count, rank)
+        code = unfolded(base, turns, size, lower.step, count, rank)
         return Lifted(code, rank, turns, is_new=False, has_windows=True)
 
     def dtype(self, node: cst.BaseExpression) -> str:
@@ -831,11 +875,26 @@ class Lift:
                 raise Refused
             else:
                 listed.append(index.code)
-        return Lifted(f"{self.code(node.value)}[{', '.join(listed)}]", rank, 0, is_computed=True)
+        code = f"{self.code(node.value)}[{', '.join(listed)}]"
+        picked = ""
+        if most == rank == 1 and len(parts) == 2 and not isinstance(indices[1][0], str):
+            with suppress(Refused):
+                picked = f"{self.row_of(node.value, parts[0]).code}, {indices[1][0].code}"
+        return Lifted(code, rank, 0, is_computed=True, picked=picked)
 
     def positions(self, offset: int, base: cst.BaseExpression) -> str:
         assert self.bounds is not None
         return f"torch.arange({self.bounds.limits(offset)}, device={self.code(base)}.device)"
+
+    def turn_column(self, x: Lifted) -> str:
+        """Return the numbers of the turns as a column, to choose positions of each turn's row."""
+        root = next(iter(roots(cst.parse_expression(x.code))), "")
+        if root not in self.columns:
+            code = f"torch.arange(len({x.code}), device={bracketed(x.code)}.device)"
+            if self.bounds is not None and not self.bounds.low and root not in self.changing:
+                code = self.positions(0, cst.Name(root)) if root else code
+            self.columns[root] = self.kept(f"{code}[:, None]", "positions")
+        return self.columns[root]
 
     def kept(self, code: str, wanted: str) -> str:
         """Return a name for code that is assigned before; the code where there is no room."""
@@ -861,3 +920,8 @@ class Lift:
 
     def listed(self, parts: Iterable[cst.BaseSlice]) -> str:
         return ", ".join(self.spelled(one) for one in parts)
+
+
+def dims_of(node: cst.Call) -> list[cst.BaseExpression]:
+    """Return the argument `dim`, if it is named."""
+    return [o.value for o in node.args if o.keyword is not None and o.keyword.value == "dim"]

@@ -31,6 +31,8 @@ BINARY = frozenset(
     )
 )
 ROWWISE = frozenset(("linear", "layer_norm", "rms_norm"))
+SPECTRA = frozenset(("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"))
+LIKE = frozenset(("zeros_like", "ones_like", "full_like"))
 IMAGES = {
     **{f"conv{n}d": n + 2 for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": n + 2 for n in (1, 2, 3)},
@@ -39,6 +41,7 @@ IMAGES = {
     **dict.fromkeys(("pixel_shuffle", "pixel_unshuffle", "channel_shuffle"), 4),
 }
 """Operations that treat the samples of a batch alike, with the dimensions of such a batch."""
+SCATTERS = frozenset(("scatter", "scatter_add"))
 OVER_DIM = frozenset(
     (
         *("sum", "mean", "amax", "amin", "prod", "softmax", "log_softmax", "logsumexp", "argmax"),
@@ -89,6 +92,9 @@ class Lifted:
     classes: str = ""
     """Code of the classes of rows, if a turn has those of its class; without other code it is the
     mask of them."""
+    picked: str = ""
+    """Code of a tensor and of positions in each turn's row of it, if each element depends on the
+    one at its position alone: equal positions have equal elements."""
     repeats: str = ""
     """Code of how often each turn's value stands in what it makes."""
     is_host: bool = False

@@ -27,6 +27,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File
 from cudal1_ci.propose.recorded.stacked import is_stack, stacked
+from cudal1_ci.propose.recorded.windows import Locals, Moving, Starts, is_fixed
 
 FRESH = frozenset(
     (
@@ -143,6 +144,8 @@ class Loop:
             lift.bounds = self.bounds(self.target.value, any_order=any_order)
             if lift.bounds is not None:
                 return lift
+            if self.step_through(lift, self.target.value):
+                return lift
         drawn = list(drawn_from(self.target, self.over))
         overs = [over for _, over in drawn if over is not None]
         if not self.is_even(overs):
@@ -162,6 +165,32 @@ class Loop:
             elif not self.draw(lift, target, over):
                 return None
         return lift if drawn else None
+
+    def step_through(self, lift: Lift, index: str) -> bool:
+        """Know the positions of `for start in range(0, high, step)`."""
+        over = self.over
+        if not isinstance(over, cst.Call) or self.code(over.func) != "range" or len(over.args) != 3:
+            return False
+        low, high, step = (one.value for one in over.args)
+        is_plain = self.code(low) == "0" and is_fixed(step, lift.changing)
+        if not is_plain or (isinstance(self.node, cst.For) and rebinds(self.node.body, index)):
+            return False
+        lift.bounds = Bounds("", 0, f"len({self.code(over)})", frozenset(self.sizes()))
+        lift.numbers[index] = Moving(self.code(step))
+        lift.starts = Starts(high, self.known_locals())
+        return True
+
+    def known_locals(self) -> Locals:
+        """Return what locals are that are bound once before the loop, to what is bound before."""
+        bindings, (start, _) = self.bindings(), self.lines()
+        found: dict[str, cst.BaseExpression | tuple[str, int]] = {}
+        for name, ((line, assign), *more) in bindings.items():
+            if more or assign is None or not 0 < line < start or len(assign.targets) > 1:
+                continue
+            read = [at for one in names_in(assign.value) for at, _ in bindings.get(one, [])]
+            if is_name(assign.targets[0].target) and all(at < line for at in read):
+                found[name] = assign.value
+        return found | {code: (tensor, dim) for code, tensor, dim in self.sizes()}
 
     def draw(self, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
         """Know what a name is that takes the rows of a tensor in turn."""
@@ -373,20 +402,24 @@ class Loop:
                     value = one.body[0] if isinstance(one, cst.SimpleStatementLine) else None
                     known = assigned.setdefault(name, [])
                     known.append((line, value if isinstance(value, cst.Assign) else None))  # type: ignore[arg-type]
-        start = self.file.ranges[self.node].start.line
+        bindings, (start, last) = self.bindings(), self.lines()
+
+        def is_bound_between(tensor: str, line: int) -> bool:
+            return any(line <= at <= last for at, _ in bindings.get(tensor, []))
+
         for name, found in assigned.items():
             line, assign = found[0]
             if len(found) != 1 or not isinstance(assign, cst.Assign) or line > start:
                 continue
             for tensor, dim in shape_read(assign, name):
-                if all(one[0] < line for one in assigned.get(tensor, [])):
+                if not is_bound_between(tensor, line):
                     yield name, tensor, dim
         yield from self.sizes_made(assigned)
         for one in within(self.over):
             known_size = size_read(one)
             if known_size is not None:
                 tensor, dim = known_size
-                if all(o[0] < start for o in assigned.get(tensor, [])):
+                if not is_bound_between(tensor, start):
                     yield self.code(one), tensor, dim
 
     def sizes_made(
@@ -480,7 +513,7 @@ def drawn_from(
 ) -> Iterator[tuple[str, cst.BaseExpression | None]]:
     """Yield names with what they take the rows of; None for the number of a turn."""
     if isinstance(target, cst.Name):
-        yield target.value, over
+        yield target.value, unbound(over)
         return
     if not isinstance(target, cst.Tuple) or not isinstance(over, cst.Call):
         return
@@ -494,7 +527,18 @@ def drawn_from(
             yield from drawn_from(names[1], plain[0])
     elif over.func.value == "zip" and len(plain) == len(names) and all(map(is_name, names)):
         for name, one in zip(names, plain, strict=True):
-            yield cst.ensure_type(name, cst.Name).value, one
+            yield cst.ensure_type(name, cst.Name).value, unbound(one)
+
+
+def unbound(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return the tensor whose rows `x.unbind(0)` lists; another expression as it is."""
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return node
+    given = [one.value for one in node.args]
+    if isinstance(node.func.value, cst.Name) and node.func.value.value != "torch":
+        given = [node.func.value, *given]
+    dims = [cst.Module([]).code_for_node(one) for one in given[1:]]
+    return given[0] if node.func.attr.value == "unbind" and dims in ([], ["0"]) else node
 
 
 def rebinds(node: cst.CSTNode, name: str) -> bool:

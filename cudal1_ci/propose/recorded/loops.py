@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.batch import Batch, arg_of, joined, reads_of, shown_loop, the_join
+from cudal1_ci.propose.recorded.batch import (
+    Batch,
+    arg_of,
+    is_batched,
+    joined,
+    reads_of,
+    shown_loop,
+    the_join,
+)
 from cudal1_ci.propose.recorded.hoist import Hoist
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in, not_batched
@@ -110,15 +118,8 @@ def find_hoisted(call: Call) -> Iterator[Change]:
     """Find recurrences whose turns compute what needs no state."""
     for loop in loops_in(call):
         lift = loop.lift(any_order=True) if isinstance(loop.node, cst.For) else None
-        again = loop.lift()
-        if lift is None or lift.bounds is None:
+        if lift is None or lift.bounds is None or is_batched(loop):
             continue
-        try:
-            if again is not None:
-                Batch(loop, again).change()
-                continue  # it has no state
-        except Refused:
-            pass
         try:
             yield Hoist(loop, lift, lift.bounds).change()
         except Refused:

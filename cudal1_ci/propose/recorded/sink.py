@@ -10,6 +10,7 @@ from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.batch import (
     append_of,
+    is_batched,
     is_empty_list,
     joined,
     names_anywhere,
@@ -30,7 +31,7 @@ def find_sunk(call: Call) -> Iterator[Change]:
     """Find `outs.append(f(state, x[:, t]))` of a recurrence, whose list is joined."""
     for loop in loops_in(call):
         lift = loop.lift() if isinstance(loop.node, cst.For) else None
-        if lift is not None:
+        if lift is not None and not is_batched(loop):
             try:
                 yield sunk(loop, lift)
             except Refused:

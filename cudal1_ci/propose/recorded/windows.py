@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
-from cudal1_ci.propose.recorded.lifted import within
+from cudal1_ci.propose.recorded.lifted import size_of, within
 from cudal1_ci.propose.recorded.source import bracketed
+
+Locals: TypeAlias = Mapping[str, cst.BaseExpression | tuple[str, int]]
+"""Locals that are bound once before a loop: what they are bound to, or the tensor and the
+dimension whose size they are."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,29 @@ class Moving:
     """Code of what it grows by."""
     terms: tuple[str, ...] = ()
     """Code of what is added."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The positions of `range(0, high, step)`."""
+
+    high: cst.BaseExpression
+    locals: Locals
+
+    def more(self, size: str, of: tuple[str, int, int]) -> int | None:
+        """Return how far beyond the last whole window positions may begin, below 0 where they end
+        earlier; None if that depends on sizes.
+
+        Args:
+            size: Code of a window's positions.
+            of: The tensor, the dimension that windows slide over, and the tensor's dimensions.
+        """
+        tensor, dim, rank = of
+        terms = terms_of(self.high, self.locals)
+        terms.update(terms_of(cst.parse_expression(size), self.locals))
+        whole = sum(terms.pop(f"{tensor}.size({one})", 0) for one in {dim, dim - rank})
+        number = terms.pop("", 0)
+        return number - 1 if whole == 1 and not any(terms.values()) else None
 
 
 def moving(
@@ -40,8 +70,11 @@ def moving(
     left, right = node.left, node.right
     if isinstance(node.operator, cst.Multiply):
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, cst.Name) and one.value == index and is_fixed(other, changing):
-                return Moving(code_of(other))
+            found = moving(one, index, known, changing)
+            if found is not None and found.step == "1" and is_fixed(other, changing):
+                factor = code_of(other)
+                if found.terms in ((), ("1",)):  # (i + 1) * hop
+                    return Moving(factor, (factor,) * len(found.terms))
         return None
     if not isinstance(node.operator, cst.Add):
         return None
@@ -58,6 +91,27 @@ def width(lower: Moving | None, upper: Moving | None) -> str | None:
     if lower is None or upper is None or lower.terms or lower.step != upper.step:
         return None
     return " + ".join(upper.terms) or None
+
+
+def terms_of(node: cst.BaseExpression, locals_: Locals) -> Counter[str]:
+    """Return how often each term is added in a sum of whole numbers; the number itself under ""."""
+    found: Counter[str] = Counter()
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add | cst.Subtract):
+        found.update(terms_of(node.left, locals_))
+        right = terms_of(node.right, locals_)
+        (found.update if isinstance(node.operator, cst.Add) else found.subtract)(right)
+    elif isinstance(node, cst.Integer):
+        found[""] = node.evaluated_value
+    elif isinstance(node, cst.Name) and node.value in locals_:
+        known = locals_[node.value]
+        if isinstance(known, cst.BaseExpression):
+            return terms_of(known, locals_)
+        found["{}.size({})".format(*known)] = 1
+    elif (size := size_of(node)) is not None:
+        found["{}.size({})".format(*size)] = 1
+    else:
+        found[code_of(node)] = 1
+    return found
 
 
 def is_fixed(node: cst.BaseExpression, changing: set[str]) -> bool:
@@ -81,8 +135,9 @@ def unfolded(base: str, dim: int, size: str, step: str, count: str, rank: int) -
         dim: The dimension that windows slide over, where their number will be.
         size: Code of a window's positions.
         step: Code of how far a window is from the next one.
-        count: Code of the number of windows.
+        count: Code of the number of windows; "" if it is that of all windows.
         rank: Dimensions of the tensor.
     """
-    code = f"{bracketed(base)}.unfold({dim}, {size}, {step}).narrow({dim}, 0, {count})"
+    code = f"{bracketed(base)}.unfold({dim}, {size}, {step})"
+    code = f"{code}.narrow({dim}, 0, {count})" if count else code
     return code if dim == rank - 1 else f"{code}.movedim(-1, {dim + 1})"

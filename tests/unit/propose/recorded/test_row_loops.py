@@ -70,6 +70,83 @@ def rewritten(tmp_path: Path, body: str) -> dict[str, str]:
 
 
 FOUND = {
+    "top k": """
+out = []
+for row in x:
+    values, _ = torch.topk(row, self.k)
+    row = torch.where(row < values[-1], torch.full_like(row, float("-inf")), row)
+    out.append(F.softmax(row, dim=-1))
+return torch.stack(out)
+""",
+    "top k by number": """
+kept = []
+for i in range(x.size(0)):
+    least = torch.topk(x[i], self.k)[0][-1]
+    kept.append(torch.softmax(x[i].masked_fill(x[i] < least, float("-inf")), dim=0))
+return torch.stack(kept, dim=1)
+""",
+    "top k of a sort": """
+rows = []
+for row in x.unbind(0):
+    least = torch.sort(row, descending=True).values[self.k - 1]
+    row = torch.where(row >= least, row, float("-inf"))
+    rows.append(row - row.logsumexp(dim=-1))
+return torch.stack(rows)
+""",
+    "top k that is scattered": """
+probs = torch.zeros_like(x)
+for b in range(x.size(0)):
+    best, where = x[b].topk(self.k, dim=-1)
+    row = torch.full_like(x[b], -1e4).scatter(0, where, best)
+    probs[b] = F.softmax(row, dim=-1)
+return probs
+""",
+    "penalty": """
+for i in range(x.shape[0]):
+    score = x[i, ids[i]]
+    score = torch.where(score < 0, score * 1.2, score / 1.2)
+    x[i, ids[i]] = score
+return x
+""",
+    "penalty of enumerated rows": """
+new = y.clone()
+for b, seen in enumerate(ids):
+    picked = new[b, seen]
+    new[b, seen] = torch.where(picked > 0, picked / 1.5, picked * 1.5)
+return new
+""",
+    "penalty in one line": """
+rows = x.size(0)
+for b in range(rows):
+    seen = ids[b]
+    x[b, seen] = x[b, seen] - self.p
+return x
+""",
+    "penalty of copies": """
+out = []
+for i in range(x.shape[0]):
+    row = x[i].clone()
+    seen = ids[i] - 1
+    picked = row[seen]
+    row[seen] = torch.where(picked < 0, picked * 2, picked / 2)
+    out.append(row)
+return torch.stack(out)
+""",
+    "penalty that is scattered": """
+out = []
+for row, seen in zip(x, ids):
+    picked = torch.gather(row, 0, seen)
+    out.append(row.scatter(0, seen, torch.where(picked < 0, picked * 2, picked / 2)))
+return torch.stack(out)
+""",
+    "the larger of two": """
+out = []
+for i in range(x.size(0)):
+    high = torch.max(x[i, :2], y[:, :2])
+    low = torch.min(high, y[i, 2:4])
+    out.append((high - low).clamp(min=0).sum(dim=1))
+return torch.stack(out)
+""",
     "top p": """
 out = []
 for row in x:
@@ -203,6 +280,13 @@ def test_no_rows_at_all(tmp_path: Path, name: str) -> None:
 
 LEFT_ALONE = {
     "an index with duplicates": "row = row * 1\n    row[index] = y[0, :5]\n    out.append(row)",
+    "other weights where positions repeat": "row = row * 1\n"
+    "    row[index] = row[index] * y[0, :5]\n    out.append(row)",
+    "other positions than were read": "row = row * 1\n    row[index] = row[ids[0]] * 2\n"
+    "    out.append(row)",
+    "positions bound again": "row = row * 1\n    index = index * 1\n    picked = row[index]\n"
+    "    index = index.flip(0)\n    row[index] = picked * 2\n    out.append(row)",
+    "a scatter of the same values": "row = row.scatter(0, index, y[0, :5])\n    out.append(row)",
     "positions that may repeat": "row = row * 1\n    row[index[index > 2]] = 0.0\n"
     "    out.append(row)",
     "values of another number": "row = row * 1\n    out.append(row[row > 0].sum())",

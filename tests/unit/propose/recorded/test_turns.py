@@ -108,6 +108,40 @@ return torch.stack(
     [wave[..., self.hop * i : self.hop * i + self.size] for i in range(count)], dim=-2
 )
 """,
+    "frames of a range with a step": """
+frames = []
+for start in range(0, x.shape[1] - self.size + 1, self.hop):
+    frames.append(x[:, start : start + self.size] * 0.5)
+return torch.stack(frames, dim=1)
+""",
+    "windows whose last start is named": """
+signal = x.transpose(1, 2)
+length = signal.size(-1)
+last = length - self.size
+return torch.stack([signal[..., s : s + self.size] for s in range(0, last + 1, self.hop)], -2)
+""",
+    "windows that leave the end out": """
+out = []
+for s in range(0, x.size(1) - 4, 3):
+    piece = x[:, s : s + 4]
+    out.append(piece - piece.mean(dim=1, keepdim=True))
+return torch.stack(out, 2)
+""",
+    "spectra of frames": """
+batch, length, _ = x.shape
+wave = x.mean(2)
+frames = []
+for i in range(1 + (length - self.size) // self.hop):
+    frame = wave[:, i * self.hop : i * self.hop + self.size]
+    frames.append(torch.fft.rfft(frame * self.table[0, : self.size], dim=-1).abs() ** 2)
+return torch.stack(frames, dim=-1)
+""",
+    "pieces between multiples": """
+parts = []
+for i in range(x.shape[1] // 4):
+    parts.append((x[:, i * 4 : (i + 1) * 4] ** 2).mean(dim=1).sqrt())
+return torch.stack(parts, dim=1)
+""",
     "patches without overlap": """
 parts = []
 for i in range(x.size(1) // self.size):
@@ -216,6 +250,7 @@ LEFT = {
     "windows that grow": "out.append(x[:, t : t + t + 1].sum(1))",
     "windows with steps": "out.append(x[:, t : t + 4 : 2].sum(1))",
     "windows from a later position": "out.append(x[:, t + 1 : t + 3].sum(1))",
+    "spectra over rows": "out.append(torch.fft.fft(x[:, t], dim=0).abs())",
     "a helper that draws numbers": "out.append(noisy(x[:, t]))",
     "a helper that branches on its values": "out.append(branching(x[:, t]))",
     "a method that counts its calls": "out.append(self.counted(x[:, t]))",
@@ -255,3 +290,25 @@ class Model"""
     found = proposed(tmp_path, text, loops.RULES)
     assert list(found) == ["batched_loop"] and "torch.vmap(overlap" in found["batched_loop"]
     assert_same(tmp_path, text, found["batched_loop"])
+
+
+STARTS = {
+    "pieces of which the last may be shorter": "range(0, x.size(1), 4)",
+    "a length of another tensor": "range(0, self.table.size(0) - 3, 2)",
+    "a length before it was padded": "range(0, length - 3, 2)",
+    "a later start": "range(1, x.size(1) - 3, 2)",
+    "one position too many": "range(0, x.size(1) - 2, 4)",
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_windows_that_may_be_cut_are_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+length = x.size(1)
+x = F.pad(x, (0, 0, 0, 4))
+out = []
+for s in {STARTS[name]}:
+    out.append(x[:, s : s + 4].sum(1))
+return torch.stack(out)
+"""
+    assert proposed(tmp_path, text_of(body), loops.RULES) == {}
