@@ -157,10 +157,12 @@ class Loop:
             if over is None:
                 first = next((one for _, one in drawn if one is not None), None)
                 first = None if first is None else listed_tensor(first) or first
+                first, dim = (None, 0) if first is None else slices_of(first)
                 if first is None or not (is_name(first) or self.is_stack(first)):
                     return None
-                high = f"len({self.code(first)})"
-                sizes = frozenset([*self.sizes(), (high, self.code(first), 0)])
+                code = self.code(first)
+                high = f"{code}.size({dim})" if dim else f"len({code})"
+                sizes = frozenset([*self.sizes(), (high, code, dim)])
                 lift.bounds = Bounds(target, 0, high, sizes)
             elif not self.draw(lift, target, over):
                 return None
@@ -195,6 +197,7 @@ class Loop:
     def draw(self, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
         """Know what a name is that takes the rows of a tensor in turn."""
         graph, is_list = self.call.graph, False
+        over, dim = slices_of(over)
         if self.is_stack(over):
             lift.modules[target] = self.code(over)
             return True
@@ -206,19 +209,19 @@ class Loop:
         if not is_name(over):
             return False
         held = graph.of(self.held(self.code(over), self.around()))
-        if held is None or not held.shape:
+        if held is None or len(held.shape) <= dim or (dim and lift.turns):
             return False
         turn = graph.of(self.held(target, self.inside))
         if is_list:
             if len(held.shape) != 1:
                 return False
-        elif turn is None or len(held.shape) != len(turn.shape) + 1 or held.shape[0] == 0:
+        elif turn is None or len(held.shape) != len(turn.shape) + 1 or not held.shape[dim]:
             return False
         code = self.code(over)
         code = (
             f"{code}[:{' ' * (not lift.turns.isidentifier())}{lift.turns}]" if lift.turns else code
         )
-        lift.known[target] = Lifted(code, len(held.shape) - 1, 0, is_new=False)
+        lift.known[target] = Lifted(code, len(held.shape) - 1, dim, is_new=False)
         lift.dtypes[target] = held.dtype
         return True
 
@@ -513,7 +516,7 @@ def drawn_from(
 ) -> Iterator[tuple[str, cst.BaseExpression | None]]:
     """Yield names with what they take the rows of; None for the number of a turn."""
     if isinstance(target, cst.Name):
-        yield target.value, unbound(over)
+        yield target.value, over
         return
     if not isinstance(target, cst.Tuple) or not isinstance(over, cst.Call):
         return
@@ -527,18 +530,26 @@ def drawn_from(
             yield from drawn_from(names[1], plain[0])
     elif over.func.value == "zip" and len(plain) == len(names) and all(map(is_name, names)):
         for name, one in zip(names, plain, strict=True):
-            yield cst.ensure_type(name, cst.Name).value, unbound(one)
+            yield cst.ensure_type(name, cst.Name).value, one
 
 
-def unbound(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return the tensor whose rows `x.unbind(0)` lists; another expression as it is."""
+def slices_of(node: cst.BaseExpression) -> tuple[cst.BaseExpression, int]:
+    """Return the tensor and the dimension whose slices an expression gives in turn:
+    `x.unbind(1)`, `x.transpose(0, 1)`. Another expression gives its rows."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
-        return node
+        return node, 0
     given = [one.value for one in node.args]
-    if isinstance(node.func.value, cst.Name) and node.func.value.value != "torch":
+    if is_name(node.func.value) and node.func.value.value != "torch":  # type: ignore[attr-defined]
         given = [node.func.value, *given]
+    if not given or not is_name(given[0]):
+        return node, 0
     dims = [cst.Module([]).code_for_node(one) for one in given[1:]]
-    return given[0] if node.func.attr.value == "unbind" and dims in ([], ["0"]) else node
+    name = node.func.attr.value
+    if name == "unbind" and dims in ([], ["0"], ["1"]):
+        return given[0], int(dims == ["1"])
+    is_turned = name in ("transpose", "swapaxes") and sorted(dims) == ["0", "1"]
+    is_permuted = name == "permute" and dims == ["1", "0", *map(str, range(2, len(dims)))]
+    return (given[0], 1) if is_turned or is_permuted else (node, 0)
 
 
 def rebinds(node: cst.CSTNode, name: str) -> bool:
