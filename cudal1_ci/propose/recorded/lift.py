@@ -16,7 +16,7 @@ import libcst as cst
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots
 from cudal1_ci.propose.recorded.bounds import Bounds, split
-from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.graph import CASTS, Operation, values_in
 from cudal1_ci.propose.recorded.lifted import (
     BINARY,
     COPIES,
@@ -265,12 +265,16 @@ class Lift:
         dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
         if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
             raise Refused  # a tensor without dimensions promotes no other
-        picked = {one.picked for one in parts if one.rank}
-        return replace(
-            self.rebuilt(node, operands, aligned(parts)),
-            valid="".join(valid),
-            picked=picked.pop() if len(picked) == 1 else "",
-        )
+        picked = self.picked_by(node, parts)
+        new = self.rebuilt(node, operands, aligned(parts))
+        return replace(new, valid="".join(valid), picked=picked)
+
+    def picked_by(self, node: cst.BaseExpression, parts: Sequence[Lifted]) -> str:
+        """Return the positions on whose elements alone an operation's elements depend."""
+        given = values_in(self.operation(node).recorded)
+        read = [one for one in given if self.source.graph.num_dims(one) > 0]
+        picked = [one.picked for one in parts if one.rank]
+        return picked[0] if len(read) == len(picked) and len({*picked}) == 1 else ""
 
     def operand(self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]) -> Lifted:
         """Return an operand for all turns; the turn's number as a tensor, next to one whose dtype
@@ -539,7 +543,9 @@ class Lift:
             return x
         code = self.swapped(node, {operands[0]: x.code})
         is_new = x.is_new if name in COPIES - {"clone"} or name in CASTS else True
-        return replace(x, code=code, is_new=is_new, is_computed=x.is_computed or name not in COPIES)
+        is_computed = x.is_computed or name not in COPIES
+        picked = self.picked_by(node, [x])
+        return replace(x, code=code, is_new=is_new, is_computed=is_computed, picked=picked)
 
     def with_dims(self, node: cst.Call, name: str, operands: list[cst.BaseExpression]) -> Lifted:
         """Return a call whose dimensions are counted from the turns."""

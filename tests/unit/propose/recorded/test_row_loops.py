@@ -282,6 +282,8 @@ LEFT_ALONE = {
     "an index with duplicates": "row = row * 1\n    row[index] = y[0, :5]\n    out.append(row)",
     "other weights where positions repeat": "row = row * 1\n"
     "    row[index] = row[index] * y[0, :5]\n    out.append(row)",
+    "limits where positions repeat": "row = row * 1\n"
+    "    row[index] = row[index].clamp(max=y[0, :5])\n    out.append(row)",
     "other positions than were read": "row = row * 1\n    row[index] = row[ids[0]] * 2\n"
     "    out.append(row)",
     "positions bound again": "row = row * 1\n    index = index * 1\n    picked = row[index]\n"
