@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import libcst as cst
+
 from cudal1_ci.propose.recorded.attention_code import letters
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.patterns import Form, Leaf, Match, rule, written
@@ -13,6 +15,9 @@ from cudal1_ci.records.recording import Argument
 
 MUCH = 2
 """How many times fewer multiplications another order of a chain must have."""
+COPIES, FEW = 8, 4
+"""A product copies a matrix so many times or more, for so few rows or columns each."""
+TURNS = ("t", "T", "mT", "numpy_T", "transpose")
 
 
 def diagonal_forms() -> Iterator[Form]:
@@ -103,6 +108,78 @@ def with_summand(name: str) -> Form:
     return Form("add(matmul(X, Y), B)", new, is_called_so)
 
 
+def inverse_forms() -> Iterator[Form]:
+    """Yield products with an inverse."""
+    for made in ("inverse(X)", "inv(X)"):
+        yield Form(f"matmul({made}, Y)", "torch.linalg.solve(X, Y)", has_systems)
+        yield Form(f"matmul(Y, {made})", "torch.linalg.solve(X, Y, left=False)", has_systems)
+
+
+def has_systems(found: Match) -> bool:
+    """Return whether there are as many matrices as right-hand sides, which are matrices too."""
+    shapes = [known.shape for n in "XY" if (known := found.graph.of(found.value(n)))]
+    return len(shapes[1]) > 1 and shapes[0][:-2] == shapes[1][:-2] and found.is_alike("X", "Y")
+
+
+def copies_much(found: Match) -> bool:
+    """Return whether a product copies one side for many pairs, each with few rows or columns."""
+    shapes = [known.shape for n in "XY" if (known := found.graph.of(found.value(n)))]
+    ranks = [len(one) for one in shapes]
+    if min(ranks) < 2 or max(ranks) < 3 or not found.is_alike("X", "Y"):
+        return False
+    sizes = [(1,) * (max(ranks) - len(one)) + one for one in shapes]
+    batch = math.prod(max(pair) for pair in zip(*(one[:-2] for one in sizes), strict=True))
+    (left, right), few = sizes, (sizes[1][-1], sizes[0][-2])
+    return any(
+        one[:-2].count(1) < len(one) - 2
+        and batch >= COPIES * math.prod(one[:-2])
+        and rows <= FEW
+        and math.prod(one[-2:]) >= math.prod(other[-2:])
+        for one, other, rows in ((left, right, few[0]), (right, left, few[1]))
+    )
+
+
+def find_triangles(call: Call) -> Iterator[Change]:
+    """Find `x @ torch.triu(torch.ones(n, n))`, which adds up all before each position."""
+    graph = call.graph
+    for operation in graph.operations:
+        if operation.name != "matmul":
+            continue
+        for matrix in (0, 1):
+            is_upper = of_ones(call, operation.value(matrix))
+            if is_upper is None:
+                continue
+            dim = -2 if matrix == 0 else -1
+            new = f"X.cumsum({dim})"
+            if is_upper != (matrix == 1):
+                new = f"X.flip({dim}).cumsum({dim}).flip({dim})"
+            found = Match(graph, (operation,), {"X": leaf(operation, 1 - matrix)})
+            change = None if found.rank("X") < -dim else written(call, found, new)
+            if change is not None:
+                yield change
+                break
+
+
+def of_ones(call: Call, value: int | None) -> bool | None:
+    """Return whether a square triangle of ones is the upper one; None for other values."""
+    graph, turns = call.graph, 0
+    while (turned := graph.made_by(value, *TURNS)) is not None:
+        value, turns = turned.value(0), turns + 1
+    part = graph.made_by(value, "triu", "tril")
+    ones = None if part is None else graph.made_by(part.value(0), "ones")
+    place = None if ones is None else call.source.place(ones)
+    if part is None or place is None or not isinstance(place.node, cst.Call):
+        return None
+    if len(part.recorded.args) + len(part.recorded.kwargs) != 1 or graph.num_dims(value) != 2:
+        return None
+    sizes = [one.value for one in place.node.args if one.keyword is None]
+    if len(sizes) == 1 and isinstance(sizes[0], cst.Tuple | cst.List):
+        sizes = [one.value for one in sizes[0].elements]
+    if len(sizes) != 2 or not sizes[0].deep_equals(sizes[1]):
+        return None
+    return (part.name == "triu") == (turns % 2 == 0)
+
+
 def find_einsums(call: Call) -> Iterator[Change]:
     """Find einsums of two operands that are one product of matrices."""
     for operation in call.graph.operations:
@@ -165,6 +242,29 @@ RULES = (
         "a chain (A @ B) @ C of matrices; the other order has half of the multiplications in "
         "the call",
         [Form("matmul(matmul(X, Y), V)", "torch.matmul(X, torch.matmul(Y, V))", is_cheaper)],
+    ),
+    rule(
+        "solve",
+        "algebra",
+        "a solver needs a third of the operations of an inverse and a product, and rounds less",
+        "an inverse that is only multiplied, with one right-hand side for each matrix",
+        inverse_forms(),
+    ),
+    rule(
+        "product_without_copies",
+        "algebra",
+        "einsum multiplies a matrix with all rows that share it, where matmul copies it for each",
+        f"a product copies one side {COPIES} times or more, for at most {FEW} rows or columns each",
+        [Form("matmul(X, Y)", 'torch.einsum("...ij,...jk->...ik", X, Y)', copies_much)],
+    ),
+    RecordedRule(
+        name="running_sum",
+        family="algebra",
+        why="a cumulative sum adds each number once, where the product multiplies it with a row of "
+        "ones and zeros",
+        precondition="a product with a square triangle of ones that the code builds; NaN and "
+        "infinities do not spread to where they are multiplied by zero",
+        find=find_triangles,
     ),
     RecordedRule(
         name="einsum_to_matmul",

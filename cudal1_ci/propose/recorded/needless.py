@@ -24,8 +24,12 @@ SAME_SIZE = frozenset(
 )
 """Operations of one tensor whose result has its shape."""
 VALUES = {"max": "amax", "min": "amin"}
+SPECTRA = {"svd": (1, "S", "svdvals"), "eigh": (0, "eigenvalues", "eigvalsh")}
+"""Of a decomposition: which result holds the values, its name, and what computes it alone."""
+OPTIONS = frozenset(("full_matrices", "some"))
 REDUCING = frozenset(("sum", "mean", "logsumexp", "amax", "amin", "max", "min"))
 POOLS = frozenset(f"{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
+POSITIONS = frozenset(("argmax", "argmin"))
 DEFAULTS = (
     ("padding", "0"),
     ("dilation", "1"),
@@ -67,12 +71,15 @@ def find_extrema(call: Call) -> Iterator[Change]:
             yield Change(place.file, {node: code}, shown(operation, source), modules)
 
 
-def first_of(file: File, place: Place) -> cst.BaseExpression | None:
-    """Return the expression of the first one of two results, where that alone is read."""
+def first_of(
+    file: File, place: Place, number: int = 0, attribute: str = "values"
+) -> cst.BaseExpression | None:
+    """Return the expression of the first one of several results, or of another one, where that
+    alone is read."""
     parent = file.parents.get(place.node)
     if isinstance(parent, cst.Subscript) and parent.value is place.node:
-        return parent if file.code(parent).endswith("[0]") else None
-    is_first = isinstance(parent, cst.Attribute) and parent.attr.value == "values"
+        return parent if file.code(parent).endswith(f"[{number}]") else None
+    is_first = isinstance(parent, cst.Attribute) and parent.attr.value == attribute
     return parent if isinstance(parent, cst.Attribute) and is_first else None
 
 
@@ -112,6 +119,65 @@ def is_second_unread(file: File, place: Place) -> bool:
     if len(pair) != 2 or not isinstance(pair[1], cst.Name):
         return False
     return loads_of(file, place, pair[1].value) == []
+
+
+def find_spectra(call: Call) -> Iterator[Change]:
+    """Find `u, s, v = torch.svd(x)` where u and v are not read."""
+    source, graph = call.source, call.graph
+    for operation in graph.operations:
+        place = source.place(operation)
+        number, attribute, function = SPECTRA.get(operation.name, (0, "", ""))
+        file = None if place is None else source.file(place.file)
+        if not function or place is None or file is None or len(operation.recorded.args) != 1:
+            continue
+        others = [one for n, one in enumerate(operation.recorded.outputs) if n != number]
+        if any(graph.readers.get(one) or one in graph.recording.outputs for one in others):
+            continue
+        if any(one.name not in OPTIONS for one in operation.recorded.kwargs):
+            continue
+        matrix = source.argument_code(operation, 0, operation)
+        code = f"torch.linalg.{function}({matrix})"
+        part = first_of(file, place, number, attribute)
+        target = only_read(file, place, number) if part is None else None
+        if matrix is None or (part is None and target is None):
+            continue
+        new: dict[cst.CSTNode, str] = {place.statement: f"{target} = {code}\n"}
+        new = new if part is None else {part: code}
+        yield Change(place.file, new, shown(operation, source), frozenset(("torch",)))
+
+
+def only_read(file: File, place: Place, number: int) -> str | None:
+    """Return the name of one of several results, if the line assigns each to a name and the other
+    names are not read."""
+    parent = file.parents.get(place.node)
+    if not isinstance(parent, cst.Assign) or len(parent.targets) != 1:
+        return None
+    target = parent.targets[0].target
+    found = [one.value for one in target.elements] if isinstance(target, cst.Tuple) else []
+    names = [one.value for one in found if isinstance(one, cst.Name)]
+    if len(names) < len(found) or number >= len(names):
+        return None
+    others = (one for n, one in enumerate(names) if n != number)
+    is_alone = all(loads_of(file, place, one) == [] for one in others)
+    return names[number] if is_alone else None
+
+
+def find_positions(call: Call) -> Iterator[Change]:
+    """Find argmax over a dimension that is not the last one, on a CPU."""
+    graph = call.graph
+    for operation in graph.operations:
+        known, arguments = graph.of(operation.value(0)), given(operation)
+        if operation.name not in POSITIONS or known is None or known.device != "cpu":
+            continue
+        if "dim" not in arguments or graph.is_last_dim(operation) or "float" not in known.dtype:
+            continue
+        argument, key = arguments["dim"]
+        leaves = {"X": leaf(operation, 0), "K": Leaf(argument, operation, key)}
+        kept = ", keepdim=True" if "keepdim" in arguments else ""
+        template = f"torch.{operation.name[3:]}(X, dim=K{kept}).indices"
+        change = written(call, Match(graph, (operation,), leaves), template)
+        if change is not None:
+            yield change
 
 
 def find_of_one(call: Call) -> Iterator[Change]:
@@ -203,6 +269,21 @@ RULES = (
         precondition="the values alone of max or min over a dimension; where several are the "
         "largest they share the gradient, which max gives to one of them",
         find=find_extrema,
+    ),
+    RecordedRule(
+        name="positions_of_max",
+        family="library call",
+        why="on a CPU, max and min look for positions along several rows at a time, and argmax and "
+        "argmin do not",
+        precondition="floating-point numbers on a CPU, over a dimension that is not the last one",
+        find=find_positions,
+    ),
+    RecordedRule(
+        name="values_alone",
+        family="algebra",
+        why="singular values and eigenvalues take half of the time where no vectors are computed",
+        precondition="the vectors are not read",
+        find=find_spectra,
     ),
     RecordedRule(
         name="attention_weights",

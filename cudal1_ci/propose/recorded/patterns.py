@@ -46,6 +46,7 @@ RENAMED = {
 REDUCED = ("input", "dim", "keepdim")
 SIGNATURES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sum", "mean", "amax", "amin", "max", "min", "logsumexp"), REDUCED),
+    **dict.fromkeys(("argmax", "argmin"), REDUCED),
     **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm"), ("input", "p", *REDUCED[1:])),
     **dict.fromkeys(("softmax", "log_softmax", "squeeze", "unsqueeze"), REDUCED[:2]),
     **dict.fromkeys(("transpose", "swapaxes"), ("input", "dim0", "dim1")),

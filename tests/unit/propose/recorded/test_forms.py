@@ -222,6 +222,16 @@ CASES = [
     ("channels_last", module("self.down = DoubleConv(3)\nself.pool = nn.MaxPool2d(2)",
      "return self.pool(self.down(x))") + DOUBLE_CONV, [randn(2, 3, 8, 8)],
      "x = x.contiguous(memory_format=torch.channels_last)"),
+    ("solve", function("inverse = torch.inverse(a)\nreturn torch.mm(inverse, b) + 1", "a, b"),
+     [randn(6, 6) + 9 * torch.eye(6), randn(6, 2)], "return torch.linalg.solve(a, b) + 1"),
+    ("product_without_copies", function("return torch.matmul(a, b.unsqueeze(-1))", "a, b"),
+     [randn(3, 8, 8), randn(16, 3, 8)], '"...ij,...jk->...ik", a, b.unsqueeze(-1)'),
+    ("running_sum", function("n = x.size(1)\nreturn x @ torch.ones(n, n, dtype=x.dtype).triu()"),
+     [randn(4, 6)], "return x.cumsum(-1)"),
+    ("values_alone", function("_, s, _ = torch.svd(x)\nreturn s.sum(-1)"),
+     [randn(2, 6, 4)], "s = torch.linalg.svdvals(x)\n"),
+    ("positions_of_max", function("return x.argmin(0, keepdim=True)"),
+     [randn(6, 4)], "return torch.min(x, dim=0, keepdim=True).indices"),
 ]  # fmt: skip
 
 
@@ -243,6 +253,7 @@ def test_every_rule_has_a_case():
 
 GRADIENTS = {"reduction_of_one", "mse_loss", "extremum", "vector_norm", "pools_in_a_row",
              "scalar_bound", "idempotent", "sum_through_product", "attention_weights",
+             "solve", "product_without_copies", "running_sum", "values_alone",
              "transposed_convolution", "softmax", "cross_entropy"}  # fmt: skip
 
 

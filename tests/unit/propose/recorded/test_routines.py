@@ -1,0 +1,118 @@
+"""Products, sorts and transforms that another routine computes: found, equal, or left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cudal1_ci.propose.recorded.strategy import RULES
+from tests.unit.propose.recorded.rig import assert_same, proposed
+
+START = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self, k=4):
+        super().__init__()
+        self.k = k
+        self.weight = nn.Parameter(torch.randn(3, 16, 16))
+        self.votes = nn.Parameter(torch.randn(5, 1, 12, 8, 6))
+
+    def forward(self, x, square, y, rows, votes):
+"""
+END = """
+
+def get_inputs():
+    return [
+        torch.randn(2, 16, 16),
+        torch.randn(2, 16, 16) + 8 * torch.eye(16),
+        torch.randn(16, 4),
+        torch.randn(40, 3, 16),
+        torch.randn(32, 12, 8),
+    ]
+"""
+FOUND = {
+    "inverse": ("solve", "return torch.inverse(square) @ x"),
+    "inverse in another line": (
+        "solve",
+        "inverse = torch.linalg.inv(square[0])\nreturn torch.mm(inverse, y)",
+    ),
+    "inverse on the right": ("solve", "return torch.bmm(x, square.inverse())"),
+    "inverse and turned": ("solve", "return (y.t() @ square[1].inverse()).t()"),
+    "column for each matrix": (
+        "product_without_copies",
+        "return torch.matmul(self.weight, rows.unsqueeze(-1)).squeeze(-1)",
+    ),
+    "row for each matrix": (
+        "product_without_copies",
+        "return (rows[:, :, None] @ self.weight)[:, :, 0]",
+    ),
+    "votes": (
+        "product_without_copies",
+        "priors = votes[None, :, :, None] @ self.votes\nreturn priors.squeeze(3).sum(2)",
+    ),
+    "triangle": ("running_sum", "n = x.size(-1)\nreturn x @ torch.triu(torch.ones(n, n))"),
+    "triangle on the left": (
+        "running_sum",
+        "lower = torch.ones((16, 16)).tril()\nreturn torch.matmul(lower, x)",
+    ),
+    "turned triangle": ("running_sum", "return torch.matmul(y.t(), torch.ones(16, 16).tril().T)"),
+    "sum to go": ("running_sum", "return x[0] @ torch.tril(torch.ones(16, 16))"),
+    "singular values": ("values_alone", "u, s, v = torch.svd(x)\nreturn s.sum(-1)"),
+    "singular values of a tuple": (
+        "values_alone",
+        "return torch.linalg.svd(x, full_matrices=False)[1] ** 2",
+    ),
+    "singular values by name": ("values_alone", "return torch.linalg.svd(x).S"),
+    "eigenvalues": (
+        "values_alone",
+        "values, _ = torch.linalg.eigh(x @ x.mT)\nreturn values[..., -1]",
+    ),
+    "argmax": ("positions_of_max", "return torch.argmax(x, dim=1)"),
+    "argmin": ("positions_of_max", "return (x * 2).argmin(-2, keepdim=True)"),
+    "argmax of softmax": ("positions_of_max", "return x.softmax(dim=1).argmax(1)"),
+}
+LEFT = {
+    "vectors": ("values_alone", "u, s, v = torch.svd(x)\nreturn s.sum(-1), u"),
+    "vectors in another branch": (
+        "values_alone",
+        "u, s, v = torch.svd(x)\nreturn u if self.k > 9 else s",
+    ),
+    "lower triangle": ("values_alone", "return torch.linalg.eigh(x @ x.mT, UPLO='U')[0]"),
+    "argmax of rows": ("positions_of_max", "return x.argmax(-1)"),
+    "argmax of all": ("positions_of_max", "return x.argmax()"),
+    "argmax of numbers": ("positions_of_max", "return x.long().argmax(1)"),
+    "inverse that is read": ("solve", "inverse = square.inverse()\nreturn inverse @ x, inverse"),
+    "one inverse for many": ("solve", "return torch.inverse(square[0]) @ x"),
+    "pseudo-inverse": ("solve", "return torch.linalg.pinv(square) @ x"),
+    "product of two weights": ("product_without_copies", "return x @ square"),
+    "one matrix for all": ("product_without_copies", "return rows @ self.weight[0]"),
+    "many rows": ("product_without_copies", "return rows[:, :1].expand(40, 16, 16) @ square[0]"),
+    "triangle without its diagonal": (
+        "running_sum",
+        "return x @ torch.triu(torch.ones(16, 16), diagonal=1)",
+    ),
+    "triangle of weights": ("running_sum", "return x @ torch.triu(self.weight[0])"),
+    "triangle that is wide": ("running_sum", "return x @ torch.triu(torch.ones(16, self.k))"),
+}
+
+
+def text_of(body: str) -> str:
+    return START + "".join(f"        {line}\n" for line in body.splitlines()) + END
+
+
+@pytest.mark.parametrize(("rule", "body"), FOUND.values(), ids=FOUND)
+def test_routine_is_found_and_gives_the_same(tmp_path: Path, rule: str, body: str) -> None:
+    text = text_of(body)
+    found = proposed(tmp_path, text, [one for one in RULES if one.name == rule])
+    assert rule in found
+    assert_same(tmp_path, text, found[rule])
+
+
+@pytest.mark.parametrize(("rule", "body"), LEFT.values(), ids=LEFT)
+def test_look_alike_is_left_alone(tmp_path: Path, rule: str, body: str) -> None:
+    found = proposed(tmp_path, text_of(body), [one for one in RULES if one.name == rule])
+    assert found == {}
