@@ -1,7 +1,4 @@
-"""Select the first elements of an order without sorting the others.
-
-Only their values: elements that are equal stand in another order, so their positions differ.
-"""
+"""Select the first elements of an order, or one of them, without sorting the others."""
 
 from __future__ import annotations
 
@@ -12,20 +9,23 @@ import libcst as cst
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.near import where
+from cudal1_ci.propose.recorded.repeats import free_name
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import Source, bracketed
+from cudal1_ci.propose.recorded.source import File, Place, Source, bracketed
 from cudal1_ci.records.recording import Argument
 
 SHARE = 8
 """A selection of at least one of so many elements is left as it is."""
+WHOLE = Argument(kind="slice", items=(Argument(kind="literal", text="None"),) * 3)
 OPTIONS = frozenset(("dim", "descending", "stable"))
 
 
 def find_first(call: Call) -> Iterator[Change]:
-    """Find `x.sort(dim=1).values[:, :k]`, also of `values, _ = x.sort(dim=1)`."""
+    """Find `x.sort(dim=1).values[:, :k]`, also of `values, order = x.sort(dim=1)`, and
+    `x.argsort(dim=1)[:, :k]`."""
     graph, source = call.graph, call.source
     for operation in graph.operations:
-        if operation.name != "sort":
+        if operation.name not in ("sort", "argsort"):
             continue
         readers = first_readers(graph, operation)
         place, x = source.place(operation), operation.value(0)
@@ -44,12 +44,91 @@ def find_first(call: Call) -> Iterator[Change]:
             continue
         is_last = dim == len(known.shape) - 1 and "dim" not in options
         axis = "-1" if is_last else options.get("dim", "-1")
-        given = [f"min({count}, {bracketed(rows)}.size({axis}))"]
+        name = name_for(place, rows)
+        given = [f"min({count}, {name}.size({axis}))"]
         given += [] if is_last else [f"dim={axis}"]
         given += [] if options.get("descending") == "True" else ["largest=False"]
-        code = f"torch.topk({rows}, {', '.join(given)})"
-        found = shown(operation, source)
-        yield Change(place.file, {place.node: code}, found, frozenset(("torch",)))
+        code = f"torch.topk({name}, {', '.join(given)})"
+        code += ".indices" if operation.name == "argsort" else ""
+        new = with_name(file, place, code, name, rows)
+        if new:
+            yield Change(place.file, new, shown(operation, source), frozenset(("torch",)))
+
+
+def name_for(place: Place, code: str) -> str:
+    """Return a name or an attribute that code is, or else a free name for what it computes."""
+    is_held = isinstance(cst.parse_expression(code), cst.Name | cst.Attribute)
+    return code if is_held or place.function is None else free_name(place.function, "values")
+
+
+def with_name(file: File, place: Place, code: str, name: str, value: str) -> dict[cst.CSTNode, str]:
+    """Return the replacement of an expression by code, with a line above it that binds the name
+    which the code reads, if it is new; {} if there is no place for that line."""
+    if name == value:
+        return {place.node: code}
+    line = place.statement
+    if not isinstance(line, cst.SimpleStatementLine):
+        return {}
+    line = line.with_changes(leading_lines=[])
+    line = cst.ensure_type(line.deep_replace(place.node, cst.parse_expression(code)), type(line))
+    return {place.statement: f"{name} = {value}\n{file.code(line)}"}
+
+
+def find_nth(call: Call) -> Iterator[Change]:
+    """Find `x.sort(dim=1).values[:, n]`, where nothing else is read."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        if operation.name != "sort" or any(map(graph.readers.get, operation.recorded.outputs[1:])):
+            continue
+        reader, options = graph.sole_reader(operation.output), options_of(source, operation)
+        dim, place = dim_of(graph, operation), None if reader is None else source.place(reader)
+        index = None if reader is None else index_code(source, graph, reader, dim)
+        rows = None if reader is None else source.argument_code(operation, 0, reader)
+        file = None if place is None else source.file(place.file)
+        if reader is None or options is None or place is None or index is None or rows is None:
+            continue
+        if file is None:
+            continue
+        name = name_for(place, rows)
+        axis = options.get("dim", "-1")
+        size = f"{name}.size({axis})"
+        is_from_end = index.startswith("-") != (options.get("descending") == "True")
+        number = index.removeprefix("-")
+        if index.startswith("-"):
+            number = f"{size} - {number} + 1" if is_from_end else number
+        else:
+            number = f"{size} - {number}" if is_from_end else f"{number} + 1"
+        name = name if size in number else rows
+        code = f"torch.kthvalue({name}, {number}, dim={axis}).values"
+        new = with_name(file, place, code, name, rows)
+        if new:
+            yield Change(place.file, new, shown(operation, source), frozenset(("torch",)))
+
+
+def index_code(source: Source, graph: Graph, reader: Operation, dim: int) -> str | None:
+    """Return the code of the only index of a subscript, if it is of one dimension and all before
+    it are whole."""
+    given, place = reader.argument(1), source.place(reader)
+    if reader.name not in ("getitem", "__getitem__") or given is None or place is None:
+        return None
+    items = list(given.items) if given.kind == "tuple" else [given]
+    if [one.kind for one in items] == ["literal", "literal"] and items[0].text == "Ellipsis":
+        items[:1] = [WHOLE] * (graph.num_dims(reader.value(0)) - 1)
+    *others, last = items
+    if len(others) != dim or any(one != WHOLE for one in others) or last.kind != "literal":
+        return None
+    if not isinstance(place.node, cst.Subscript) or not (last.text or "").lstrip("-").isdigit():
+        return None
+    part = place.node.slice[-1].slice
+    node = part.value if isinstance(part, cst.Index) else None
+    file = source.file(place.file)
+    if node is None or file is None:
+        return None
+    code = file.code(node)
+    is_negative = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus)
+    if is_negative != (last.text or "").startswith("-"):
+        return None
+    return f"-{bracketed(file.code(node.expression))}" if is_negative else bracketed(code)  # type: ignore[attr-defined]
 
 
 def dim_of(graph: Graph, operation: Operation) -> int:
@@ -82,11 +161,9 @@ def options_of(source: Source, operation: Operation) -> dict[str, str] | None:
 
 
 def first_readers(graph: Graph, operation: Operation) -> list[tuple[Operation, int]]:
-    """Return the slices that read sorted values, with where they end; [] if anything else reads
-    them, or their positions."""
+    """Return the slices that read sorted values or their positions, with where they end; [] if
+    anything else reads them."""
     found = []
-    if any(graph.readers.get(one) for one in operation.recorded.outputs[1:]):
-        return []
     for value in operation.recorded.outputs:
         if value in graph.recording.outputs:
             return []
@@ -108,8 +185,7 @@ def sliced(graph: Graph, operation: Operation, dim: int) -> Argument | None:
     for number, one in enumerate(items):
         if one.text == "Ellipsis":
             missing = graph.num_dims(operation.value(0)) - len(items) + 1
-            whole = Argument(kind="slice", items=(Argument(kind="literal", text="None"),) * 3)
-            items[number : number + 1] = [whole] * missing
+            items[number : number + 1] = [WHOLE] * missing
             break
     if dim >= len(items) or any(one.kind != "slice" for one in items):
         return None
@@ -147,8 +223,15 @@ RULES = (
         name="first_of_sort",
         family="algebra",
         why="the first few of an order are found without sorting the rest",
-        precondition="only the first values are read, and no positions: equal elements may stand "
-        "in another order",
+        precondition="only the first floating-point numbers or their positions are read, and the "
+        "sort is not stable: it leaves open how equal elements stand, and topk has another order",
         find=find_first,
+    ),
+    RecordedRule(
+        name="nth_of_sort",
+        family="algebra",
+        why="one element of an order is found without sorting the others",
+        precondition="only one value of each row is read, and no positions",
+        find=find_nth,
     ),
 )

@@ -63,6 +63,26 @@ FOUND = {
 return values[..., : self.k], values[:, 1 : self.k]""",
     ),
     "middle": ("first_of_sort", "return x.t().sort(dim=0)[0][: self.k]"),
+    "positions": ("first_of_sort", "return x.argsort(dim=1)[:, :4]"),
+    "positions too": (
+        "first_of_sort",
+        "values, order = x.sort(dim=1)\nreturn values[:, : self.k], order[:, : self.k]",
+    ),
+    "nearest": (
+        "first_of_sort",
+        "d, i = torch.cdist(x.t(), y.t()).sort()\nd, i = d[:, :3], i[:, :3]\nreturn d, i",
+    ),
+    "positions of most": (
+        "first_of_sort",
+        "return torch.argsort(x, 1, descending=True)[:, : self.k]",
+    ),
+    "nth": ("nth_of_sort", "values, _ = torch.sort(x, dim=1)\nreturn values[:, -self.k]"),
+    "nth of descending": (
+        "nth_of_sort",
+        "return x.sort(descending=True)[0][..., self.k - 1].sum()",
+    ),
+    "middle row": ("nth_of_sort", "return (x * 2).sort(0).values[x.size(0) // 2]"),
+    "last of descending": ("nth_of_sort", "return x.sort(-1, True)[0][:, -2]"),
     "row": ("broadcast_product", "return (x * self.row).sum(-1)"),
     "vector": ("broadcast_product", "return 1.0 - (self.grid[0] * x).sum(dim=1)"),
     "repeated rows": (
@@ -176,11 +196,17 @@ return scores.softmax(dim=-1) @ q""",
     ),
 }
 LEFT = {
-    "positions": ("first_of_sort", "return x.argsort(dim=1)[:, :4]"),
-    "positions too": (
+    "positions of numbers": ("first_of_sort", "return numbers.repeat(9).argsort()[:4]"),
+    "stable positions": ("first_of_sort", "return x.argsort(dim=1, stable=True)[:, :4]"),
+    "all positions": (
         "first_of_sort",
-        "values, order = x.sort(dim=1)\nreturn values[:, :4], order[:, :4]",
+        "values, order = x.sort(dim=1)\nreturn values[:, :4], order",
     ),
+    "two of an order": ("nth_of_sort", "s = x.sort(dim=1)[0]\nreturn s[:, 3] - s[:, -3]"),
+    "one and its position": ("nth_of_sort", "s, i = x.sort(dim=1)\nreturn s[:, 3], i[:, 3]"),
+    "another dimension's index": ("nth_of_sort", "return x.sort(dim=1)[0][3]"),
+    "rows of an order": ("nth_of_sort", "return x.sort(dim=1)[0][:, numbers]"),
+    "sign of another call": ("nth_of_sort", "return x.sort(dim=1)[0][:, self.k - 6]"),
     "last elements": ("first_of_sort", "return x.sort(dim=1)[0][:, -4:]"),
     "most elements": ("first_of_sort", "return x.sort(dim=1)[0][:, :40]"),
     "read again": (
