@@ -19,9 +19,18 @@ class Model(nn.Module):
         super().__init__()
         self.k = k
         self.weight = nn.Parameter(torch.randn(3, 16, 16))
+        self.fc = nn.Linear(16, 6)
+        self.mlp = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 6))
+        self.head = nn.Conv2d(8, 4, kernel_size=1)
+        self.wide = nn.Conv2d(8, 9, 1)
+        self.conv = nn.Conv2d(8, 4, 3)
+        self.sized = nn.Conv2d(8, 4, k - 3)
+        self.strided = nn.Conv2d(8, 4, 1, stride=2)
+        self.up = nn.Upsample(scale_factor=2, mode="nearest")
+        self.pool = nn.AdaptiveAvgPool2d(1)
         self.votes = nn.Parameter(torch.randn(5, 1, 12, 8, 6))
 
-    def forward(self, x, square, y, rows, votes):
+    def forward(self, x, square, y, rows, votes, image):
 """
 END = """
 
@@ -32,6 +41,7 @@ def get_inputs():
         torch.randn(16, 4),
         torch.randn(40, 3, 16),
         torch.randn(32, 12, 8),
+        torch.randn(2, 8, 6, 6),
     ]
 """
 FOUND = {
@@ -74,6 +84,29 @@ FOUND = {
     "argmax": ("positions_of_max", "return torch.argmax(x, dim=1)"),
     "argmin": ("positions_of_max", "return (x * 2).argmin(-2, keepdim=True)"),
     "argmax of softmax": ("positions_of_max", "return x.softmax(dim=1).argmax(1)"),
+    "mean of rows": ("mean_before_layer", "return self.fc(x).mean(dim=1)"),
+    "mean in another line": (
+        "mean_before_layer",
+        "x = torch.tanh(x)\nx = self.fc(x)\nreturn torch.mean(x, -2, keepdim=True)",
+    ),
+    "pooled map": ("mean_before_layer", "return self.pool(self.head(image.relu())).flatten(1)"),
+    "mean of pixels": ("mean_before_layer", "return self.head(image).mean(dim=(2, 3))"),
+    "mean of pixels by parts": (
+        "mean_before_layer",
+        "y = self.wide(image)\nreturn y.mean([2, 3], keepdim=True)",
+    ),
+    "upsampled": (
+        "layer_before_upsampling",
+        "return self.head(F.interpolate(image, size=(12, 9), mode='bilinear'))",
+    ),
+    "upsampling layer": (
+        "layer_before_upsampling",
+        "y = self.up(image)\nreturn torch.relu(self.head(y))",
+    ),
+    "upsampled to another map": (
+        "layer_before_upsampling",
+        "y = F.interpolate(image, x.shape[1:], mode='bicubic')\ny = self.head(y)\nreturn y",
+    ),
 }
 LEFT = {
     "vectors": ("values_alone", "u, s, v = torch.svd(x)\nreturn s.sum(-1), u"),
@@ -83,6 +116,23 @@ LEFT = {
     ),
     "lower triangle": ("values_alone", "return torch.linalg.eigh(x @ x.mT, UPLO='U')[0]"),
     "argmax of rows": ("positions_of_max", "return x.argmax(-1)"),
+    "mean of columns": ("mean_before_layer", "return self.fc(x).mean(-1)"),
+    "mean of all": ("mean_before_layer", "return self.fc(x).mean()"),
+    "mean after an activation": ("mean_before_layer", "return self.fc(x).relu().mean(1)"),
+    "mean after layers": ("mean_before_layer", "return self.mlp(x).mean(1)"),
+    "rows that are read": ("mean_before_layer", "y = self.fc(x)\nreturn y.mean(1), y"),
+    "maximum of rows": ("mean_before_layer", "return self.fc(x).amax(1)"),
+    "pooled after windows": ("mean_before_layer", "return self.pool(self.conv(image))"),
+    "mean over samples": ("mean_before_layer", "return self.head(image).mean((0, 2, 3))"),
+    "kernel of another call": ("layer_before_upsampling", "return self.sized(self.up(image))"),
+    "windows of the enlarged": ("layer_before_upsampling", "return self.conv(self.up(image))"),
+    "steps of the enlarged": ("layer_before_upsampling", "return self.strided(self.up(image))"),
+    "more channels": ("layer_before_upsampling", "return self.wide(self.up(image))"),
+    "activated": ("layer_before_upsampling", "return self.head(self.up(image).relu())"),
+    "made smaller": (
+        "layer_before_upsampling",
+        "return self.head(F.interpolate(image, scale_factor=0.5))",
+    ),
     "argmax of all": ("positions_of_max", "return x.argmax()"),
     "argmax of numbers": ("positions_of_max", "return x.long().argmax(1)"),
     "inverse that is read": ("solve", "inverse = square.inverse()\nreturn inverse @ x, inverse"),
