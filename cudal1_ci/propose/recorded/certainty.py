@@ -50,6 +50,10 @@ def written_arguments(source: Source, operation: Operation) -> list[Written]:
         if source.is_functional(place.node, place.file):
             others = [one.name for one in recorded.kwargs if one.name not in named]
             named |= dict(zip(others, plain[len(recorded.args) :], strict=False))
+            given = {one.name for one in recorded.kwargs}
+            by_name = [node for name, node in named.items() if name not in given]
+            if padded.count(None) == len(by_name):  # F.unfold(x, kernel_size=3)
+                padded = [node or by_name.pop(0) for node in padded]
     found: list[Written] = [
         (n, node, argument)
         for n, (node, argument) in enumerate(zip(padded, recorded.args, strict=True))

@@ -87,9 +87,10 @@ def applied(call: Call, operation: Operation, leaves: dict[str, Leaf]) -> str | 
     if layer is not None:
         is_alike = operation.name not in CONVOLUTIONS or is_pointwise(call, operation)
         return f"{layer[0]}(ROWS)" if is_alike else None
-    if operation.recorded.library_call is not None and operation.name != "interpolate":
+    place = source.place(operation)
+    if place is None or not isinstance(place.node, cst.Call) or operation.name in CONVOLUTIONS:
         return None
-    if operation.name in CONVOLUTIONS:
+    if operation.name != "mean" and not source.is_functional(place.node, place.file):
         return None
     parts = []
     for key, node, argument in written_arguments(source, operation):

@@ -244,11 +244,13 @@ class Source:
             function = node.func
             owner = function.value if isinstance(function, cst.Attribute) else None
             held = self.scope(operation).get(getattr(owner, "value", ""))
+            is_function = self.is_functional(node, place.file)
             is_method = len(plain) == count - 1 and not (held and held.kind == "module")
+            is_method = is_method and not is_function
             receiver = [function.value] if is_method and isinstance(function, cst.Attribute) else []
             found = [*receiver, *plain]
-            if len(found) > count and self.is_functional(node, place.file):
-                found = found[:count]  # F.softmax(x, -1) is recorded as softmax(x, dim=-1)
+            if is_function:  # F.softmax(x, -1) is recorded as softmax(x, dim=-1)
+                found = [*found[:count], *[None] * (count - len(found))]
             if operation.name == "einsum" and plain and isinstance(plain[-1], STRINGS):
                 found = [*plain[-1:], *plain[:-1]]  # einops has the equation last
         elif isinstance(node, cst.Attribute):

@@ -230,6 +230,12 @@ CASES = [
      [randn(4, 6)], "return x.cumsum(-1)"),
     ("values_alone", function("_, s, _ = torch.svd(x)\nreturn s.sum(-1)"),
      [randn(2, 6, 4)], "s = torch.linalg.svdvals(x)\n"),
+    ("patch_product", module("self.proj = nn.Conv3d(2, 4, (1, 2, 3), bias=False)",
+     "return -self.proj(x.view(-1, 2, 1, 2, 3))"), [randn(5, 12)],
+     "return -patch_product(self.proj, x.view(-1, 2, 1, 2, 3))"),
+    ("unfolded_convolution", module("self.w = nn.Parameter(torch.randn(4, 2, 3, 3))",
+     "y = F.unfold(x, kernel_size=3, stride=2)\nreturn self.w.flatten(1) @ y"),
+     [randn(2, 2, 7, 7)], "return F.conv2d(x, self.w, stride=2).flatten(2)"),
     ("positions_of_max", function("return x.argmin(0, keepdim=True)"),
      [randn(6, 4)], "return torch.min(x, dim=0, keepdim=True).indices"),
 ]  # fmt: skip
@@ -253,6 +259,7 @@ def test_every_rule_has_a_case():
 
 GRADIENTS = {"reduction_of_one", "mse_loss", "extremum", "vector_norm", "pools_in_a_row",
              "scalar_bound", "idempotent", "sum_through_product", "attention_weights",
+             "patch_product", "unfolded_convolution",
              "solve", "product_without_copies", "running_sum", "values_alone",
              "transposed_convolution", "softmax", "cross_entropy"}  # fmt: skip
 

@@ -28,6 +28,13 @@ class Model(nn.Module):
         self.strided = nn.Conv2d(8, 4, 1, stride=2)
         self.up = nn.Upsample(scale_factor=2, mode="nearest")
         self.pool = nn.AdaptiveAvgPool2d(1)
+        self.patch = nn.Conv2d(8, 5, 6, stride=6)
+        self.cube = nn.Conv3d(2, 5, (2, 4, 6), bias=False)
+        self.padded = nn.Conv2d(8, 5, 6, padding=1)
+        self.kernel = nn.Parameter(torch.randn(5, 8, 3, 3))
+        self.matrix = nn.Parameter(torch.randn(72, 5))
+        self.windows = nn.Unfold(3, padding=1, stride=2)
+        self.out = nn.Linear(72, 5)
         self.votes = nn.Parameter(torch.randn(5, 1, 12, 8, 6))
 
     def forward(self, x, square, y, rows, votes, image):
@@ -90,6 +97,10 @@ FOUND = {
         "x = torch.tanh(x)\nx = self.fc(x)\nreturn torch.mean(x, -2, keepdim=True)",
     ),
     "pooled map": ("mean_before_layer", "return self.pool(self.head(image.relu())).flatten(1)"),
+    "pooled by a function": (
+        "mean_before_layer",
+        "return F.adaptive_avg_pool2d(self.head(image), 2)",
+    ),
     "mean of pixels": ("mean_before_layer", "return self.head(image).mean(dim=(2, 3))"),
     "mean of pixels by parts": (
         "mean_before_layer",
@@ -106,6 +117,29 @@ FOUND = {
     "upsampled to another map": (
         "layer_before_upsampling",
         "y = F.interpolate(image, x.shape[1:], mode='bicubic')\ny = self.head(y)\nreturn y",
+    ),
+    "patch": ("patch_product", "return self.patch(image).flatten(1)"),
+    "patches of a video": (
+        "patch_product",
+        "x = votes.view(-1, 2, 2, 4, 6)\nx = self.cube(x)\nreturn x.view(-1, 5)",
+    ),
+    "patch of a list": ("patch_product", "return -self.patch(image.relu())[:, :, 0, 0]"),
+    "unfolded": (
+        "unfolded_convolution",
+        "y = self.kernel.view(5, -1) @ F.unfold(image, 3, padding=1)\nreturn y.view(2, 5, 6, 6)",
+    ),
+    "unfolded and turned": (
+        "unfolded_convolution",
+        "w = F.unfold(image, kernel_size=(3, 3), dilation=2)\n"
+        "return w.transpose(1, 2) @ self.matrix",
+    ),
+    "unfolded for a layer": (
+        "unfolded_convolution",
+        "return self.out(self.windows(image).transpose(1, 2)).relu()",
+    ),
+    "unfolded rows": (
+        "unfolded_convolution",
+        "w = F.unfold(image, 3, stride=self.k - 3)\nreturn torch.matmul(self.matrix.t(), w)",
     ),
 }
 LEFT = {
@@ -132,6 +166,20 @@ LEFT = {
     "made smaller": (
         "layer_before_upsampling",
         "return self.head(F.interpolate(image, scale_factor=0.5))",
+    ),
+    "patch with padding": ("patch_product", "return self.padded(image)"),
+    "many patches": ("patch_product", "return self.patch(self.up(image))"),
+    "windows that are read": (
+        "unfolded_convolution",
+        "w = F.unfold(image, 3)\nreturn self.matrix.t() @ w, w",
+    ),
+    "windows of a signal": (
+        "unfolded_convolution",
+        "return rows[0].unfold(1, 3, 1).transpose(1, 2) @ y[:14]",
+    ),
+    "weights of each sample": (
+        "unfolded_convolution",
+        "return self.matrix.t().expand(2, 5, 72) @ F.unfold(image, 3)",
     ),
     "argmax of all": ("positions_of_max", "return x.argmax()"),
     "argmax of numbers": ("positions_of_max", "return x.long().argmax(1)"),
