@@ -35,9 +35,10 @@ class Model(nn.Module):
         self.matrix = nn.Parameter(torch.randn(72, 5))
         self.windows = nn.Unfold(3, padding=1, stride=2)
         self.out = nn.Linear(72, 5)
+        self.register_buffer("ids", torch.randperm(16))
         self.votes = nn.Parameter(torch.randn(5, 1, 12, 8, 6))
 
-    def forward(self, x, square, y, rows, votes, image):
+    def forward(self, x, square, y, rows, votes, image, labels):
 """
 END = """
 
@@ -49,6 +50,7 @@ def get_inputs():
         torch.randn(40, 3, 16),
         torch.randn(32, 12, 8),
         torch.randn(2, 8, 6, 6),
+        torch.randint(-1, 9, (5, 7)),
     ]
 """
 FOUND = {
@@ -141,6 +143,28 @@ FOUND = {
         "unfolded_convolution",
         "w = F.unfold(image, 3, stride=self.k - 3)\nreturn torch.matmul(self.matrix.t(), w)",
     ),
+    "new numbers": (
+        "mapped_classes",
+        """out = torch.full_like(labels, 255)
+for k in range(8):
+    out[labels == k] = self.ids[k]
+return out""",
+    ),
+    "colors": (
+        "mapped_classes",
+        """out = torch.zeros(*labels.shape, 4)
+for c in range(y.size(0)):
+    mask = c == labels
+    out[mask] = y[c]
+return out""",
+    ),
+    "weights by where": (
+        "mapped_classes",
+        """weights, bias = torch.zeros(5, 7), y[:, 1]
+for c in range(self.k):
+    weights = torch.where(labels == c, bias[c], weights)
+return weights""",
+    ),
 }
 LEFT = {
     "vectors": ("values_alone", "u, s, v = torch.svd(x)\nreturn s.sum(-1), u"),
@@ -180,6 +204,49 @@ LEFT = {
     "weights of each sample": (
         "unfolded_convolution",
         "return self.matrix.t().expand(2, 5, 72) @ F.unfold(image, 3)",
+    ),
+    "numbers in place": (
+        "mapped_classes",
+        """out = labels
+for k in range(8):
+    out[labels == k] = self.ids[k]
+return out""",
+    ),
+    "a view of the numbers": (
+        "mapped_classes",
+        """out = labels.view(-1)
+for k in range(8):
+    out[labels.view(-1) == k] = self.ids[k]
+return out""",
+    ),
+    "another class's row": (
+        "mapped_classes",
+        """out = torch.zeros_like(labels)
+for k in range(8):
+    out[labels == k] = self.ids[k + 1]
+return out""",
+    ),
+    "two writes": (
+        "mapped_classes",
+        """out, more = torch.zeros_like(labels), torch.zeros_like(labels)
+for k in range(8):
+    out[labels == k] = self.ids[k]
+    more[labels == k] = self.ids[k]
+return out + more""",
+    ),
+    "class that is read": (
+        "mapped_classes",
+        """out = torch.zeros_like(labels)
+for k in range(8):
+    out[labels == k] = self.ids[k]
+return out + k""",
+    ),
+    "classes as fractions": (
+        "mapped_classes",
+        """out, labels = torch.zeros_like(labels), labels / 2
+for k in range(8):
+    out[labels == k] = self.ids[k]
+return out""",
     ),
     "argmax of all": ("positions_of_max", "return x.argmax()"),
     "argmax of numbers": ("positions_of_max", "return x.long().argmax(1)"),
