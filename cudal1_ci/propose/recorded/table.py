@@ -45,6 +45,7 @@ from cudal1_ci.propose.recorded import (
     targets,
     tensor_cores,
     top,
+    transforms,
     triplets,
 )
 from cudal1_ci.propose.recorded.rule import RecordedRule
@@ -79,6 +80,7 @@ RULES: tuple[RecordedRule, ...] = (
     *tables.RULES,
     *targets.RULES,
     *top.RULES,
+    *transforms.RULES,
     *triplets.RULES,
     *kernel_order.RULES,
     *picks.RULES,

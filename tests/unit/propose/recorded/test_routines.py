@@ -165,6 +165,31 @@ for c in range(self.k):
     weights = torch.where(labels == c, bias[c], weights)
 return weights""",
     ),
+    "circular convolution": (
+        "real_convolution",
+        "return torch.fft.ifft(torch.fft.fft(x) * torch.fft.fft(square)).real",
+    ),
+    "circular correlation": (
+        "real_convolution",
+        "a = torch.fft.fft(x, dim=-1)\nb = torch.conj(torch.fft.fft(square, dim=-1))\n"
+        "c = torch.fft.ifft(a * b, dim=-1)\nreturn torch.real(c) + 1",
+    ),
+    "autocorrelation": (
+        "real_convolution",
+        "f = torch.fft.fft(x[..., :5] * 2)\nreturn torch.fft.ifft(f * f.conj()).real",
+    ),
+    "half of a spectrum": (
+        "half_spectrum",
+        "n = x.size(-1)\nreturn torch.fft.fft(x)[..., : n // 2 + 1].abs()",
+    ),
+    "power of a half": (
+        "half_spectrum",
+        "f = torch.fft.fft(x * 2, dim=2)\nreturn (f.abs() ** 2)[:, :, : x.shape[2] // 2]",
+    ),
+    "part of a half": (
+        "half_spectrum",
+        "f = torch.fft.fft(rows)\nreturn f.abs()[..., 1 : 16 // 2]",
+    ),
 }
 LEFT = {
     "vectors": ("values_alone", "u, s, v = torch.svd(x)\nreturn s.sum(-1), u"),
@@ -248,6 +273,29 @@ for k in range(8):
     out[labels == k] = self.ids[k]
 return out""",
     ),
+    "spectrum that is read": (
+        "real_convolution",
+        "f = torch.fft.fft(x)\nreturn torch.fft.ifft(f * f).real, f.abs()",
+    ),
+    "complex signal": (
+        "real_convolution",
+        "f = torch.fft.fft(torch.complex(x, square))\nreturn torch.fft.ifft(f * f).real",
+    ),
+    "complex result": ("real_convolution", "return torch.fft.ifft(torch.fft.fft(x)).abs()"),
+    "along rows": (
+        "real_convolution",
+        "return torch.fft.ifft(torch.fft.fft(x, dim=1), dim=1).real",
+    ),
+    "filtered spectrum": (
+        "real_convolution",
+        "return torch.fft.ifft(torch.fft.fft(x) * square).real",
+    ),
+    "whole spectrum": ("half_spectrum", "return torch.fft.fft(x).abs()"),
+    "bare name": (
+        "half_spectrum",
+        "from torch.fft import fft\nreturn fft(x)[..., : 16 // 2].abs()",
+    ),
+    "more than a half": ("half_spectrum", "return torch.fft.fft(x)[..., : 16 // 2 + 4].abs()"),
     "argmax of all": ("positions_of_max", "return x.argmax()"),
     "argmax of numbers": ("positions_of_max", "return x.long().argmax(1)"),
     "inverse that is read": ("solve", "inverse = square.inverse()\nreturn inverse @ x, inverse"),
