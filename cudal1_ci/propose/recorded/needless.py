@@ -29,6 +29,8 @@ SPECTRA = {"svd": (1, "S", "svdvals"), "eigh": (0, "eigenvalues", "eigvalsh")}
 OPTIONS = frozenset(("full_matrices", "some"))
 REDUCING = frozenset(("sum", "mean", "logsumexp", "amax", "amin", "max", "min"))
 POOLS = frozenset(f"{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
+FEW = 6
+"""Most tensors that are added one after the other."""
 POSITIONS = frozenset(("argmax", "argmin"))
 DEFAULTS = (
     ("padding", "0"),
@@ -162,6 +164,34 @@ def only_read(file: File, place: Place, number: int) -> str | None:
     return names[number] if is_alone else None
 
 
+def find_stacked(call: Call) -> Iterator[Change]:
+    """Find `torch.stack([a, b, c]).mean(0)`."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        stack, arguments = graph.made_by(operation.value(0), "stack"), given(operation)
+        if operation.name not in ("sum", "mean") or stack is None or len(arguments) != 2:
+            continue
+        listed, place = stack.argument(0), source.place(stack)
+        node = place.node.args[0].value if place and isinstance(place.node, cst.Call) else None
+        if listed is None or not isinstance(node, cst.List | cst.Tuple) or "dim" not in arguments:
+            continue
+        known = [graph.of(one.value) for one in listed.items]
+        is_written = len(known) == len(node.elements) and None not in known
+        if not is_written or len(known) > FEW or not all("float" in o.dtype for o in known if o):
+            continue
+        dims = graph.dims(stack.literal(1, "dim") or 0, stack.output)
+        if dims != graph.dims(literal(arguments["dim"][0]), stack.output):
+            continue
+        if any(True for _ in unstated(source, [operation])):
+            continue
+        leaves = {f"X{n}": Leaf(one, stack, n) for n, one in enumerate(listed.items)}
+        total = " + ".join(leaves)
+        template = f"({total}) / {len(leaves)}" if operation.name == "mean" else total
+        change = written(call, Match(graph, (operation, stack), leaves, is_layer=True), template)
+        if change is not None:
+            yield change
+
+
 def find_positions(call: Call) -> Iterator[Change]:
     """Find argmax over a dimension that is not the last one, on a CPU."""
     graph = call.graph
@@ -277,6 +307,14 @@ RULES = (
         "argmin do not",
         precondition="floating-point numbers on a CPU, over a dimension that is not the last one",
         find=find_positions,
+    ),
+    RecordedRule(
+        name="sum_of_stack",
+        family="algebra",
+        why="a few tensors are added where they are; stacked, they are all copied first",
+        precondition=f"at most {FEW} tensors in a list that is written out, summed or averaged "
+        "along the new dimension",
+        find=find_stacked,
     ),
     RecordedRule(
         name="values_alone",

@@ -87,6 +87,13 @@ def are_pairs(found: Match) -> bool:
     return shapes[0] == shapes[1] and found.is_alike("X", "Y")
 
 
+def position_forms() -> Iterator[Form]:
+    """Yield positions of the largest probability."""
+    for made in ("softmax(X, dim=K)", "log_softmax(X, dim=K)", "sigmoid(X)"):
+        for kept in ("", ", keepdim=True"):
+            yield Form(f"argmax({made}, dim=K{kept})", f"torch.argmax(X, dim=K{kept})", is_float)
+
+
 FUSION = "operation fusion"
 RULES = (
     rule(
@@ -102,6 +109,14 @@ RULES = (
         ONE_PASS,
         "one dimension; log_softmax stays finite where the softmax underflows to 0",
         log_softmax_forms(),
+    ),
+    rule(
+        "positions_of_logits",
+        "algebra",
+        "a softmax and a sigmoid keep the order, so that the logits have the same position",
+        "only the position is read; logits whose probabilities are rounded to one number are told "
+        "apart",
+        position_forms(),
     ),
     rule(
         "logsumexp",

@@ -236,6 +236,10 @@ CASES = [
     ("unfolded_convolution", module("self.w = nn.Parameter(torch.randn(4, 2, 3, 3))",
      "y = F.unfold(x, kernel_size=3, stride=2)\nreturn self.w.flatten(1) @ y"),
      [randn(2, 2, 7, 7)], "return F.conv2d(x, self.w, stride=2).flatten(2)"),
+    ("sum_of_stack", function("both = torch.stack([a, b], dim=1)\nreturn both.mean(1)", "a, b"),
+     [randn(6, 4), randn(6, 4)], "return (a + b) / 2"),
+    ("positions_of_logits", function("return F.softmax(x, dim=-1).argmax(dim=-1)"),
+     [randn(6, 4)], "return torch.argmax(x, dim=-1)"),
     ("positions_of_max", function("return x.argmin(0, keepdim=True)"),
      [randn(6, 4)], "return torch.min(x, dim=0, keepdim=True).indices"),
 ]  # fmt: skip
@@ -259,7 +263,7 @@ def test_every_rule_has_a_case():
 
 GRADIENTS = {"reduction_of_one", "mse_loss", "extremum", "vector_norm", "pools_in_a_row",
              "scalar_bound", "idempotent", "sum_through_product", "attention_weights",
-             "patch_product", "unfolded_convolution",
+             "sum_of_stack", "patch_product", "unfolded_convolution",
              "solve", "product_without_copies", "running_sum", "values_alone",
              "transposed_convolution", "softmax", "cross_entropy"}  # fmt: skip
 

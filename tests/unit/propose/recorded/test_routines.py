@@ -190,6 +190,25 @@ return weights""",
         "half_spectrum",
         "f = torch.fft.fft(rows)\nreturn f.abs()[..., 1 : 16 // 2]",
     ),
+    "mean of a stack": ("sum_of_stack", "return torch.stack([x, square, x * 2]).mean(0)"),
+    "sum of a stack": (
+        "sum_of_stack",
+        "a, b = x.relu(), self.fc(x)[..., :1]\nboth = torch.stack((a, a + b), dim=-1)\n"
+        "return both.sum(dim=-1)",
+    ),
+    "mean of layers": (
+        "sum_of_stack",
+        "return torch.mean(torch.stack([self.fc(x), self.mlp(x)], 1), dim=1)",
+    ),
+    "position of a probability": (
+        "positions_of_logits",
+        "return torch.argmax(F.softmax(x, dim=-1), dim=-1)",
+    ),
+    "position in another line": (
+        "positions_of_logits",
+        "p = x.log_softmax(dim=1)\nreturn p.argmax(dim=1, keepdim=True)",
+    ),
+    "position of a sigmoid": ("positions_of_logits", "return x.sigmoid().argmax(dim=1)"),
 }
 LEFT = {
     "vectors": ("values_alone", "u, s, v = torch.svd(x)\nreturn s.sum(-1), u"),
@@ -296,6 +315,24 @@ return out""",
         "from torch.fft import fft\nreturn fft(x)[..., : 16 // 2].abs()",
     ),
     "more than a half": ("half_spectrum", "return torch.fft.fft(x)[..., : 16 // 2 + 4].abs()"),
+    "probability that is read": (
+        "positions_of_logits",
+        "p = x.softmax(-1)\nreturn p.argmax(-1), p",
+    ),
+    "position along another dimension": (
+        "positions_of_logits",
+        "return x.softmax(dim=1).argmax(dim=2)",
+    ),
+    "stack along another dimension": (
+        "sum_of_stack",
+        "return torch.stack([x, square]).mean(1)",
+    ),
+    "stack of a list": ("sum_of_stack", "return torch.stack([x * i for i in range(3)]).sum(0)"),
+    "stack that is read": ("sum_of_stack", "s = torch.stack([x, square])\nreturn s.sum(0), s"),
+    "stack that is kept wide": (
+        "sum_of_stack",
+        "return torch.stack([x, square]).mean(0, keepdim=True)",
+    ),
     "argmax of all": ("positions_of_max", "return x.argmax()"),
     "argmax of numbers": ("positions_of_max", "return x.long().argmax(1)"),
     "inverse that is read": ("solve", "inverse = square.inverse()\nreturn inverse @ x, inverse"),
