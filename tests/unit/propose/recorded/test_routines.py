@@ -38,7 +38,7 @@ class Model(nn.Module):
         self.register_buffer("ids", torch.randperm(16))
         self.votes = nn.Parameter(torch.randn(5, 1, 12, 8, 6))
 
-    def forward(self, x, square, y, rows, votes, image, labels):
+    def forward(self, x, square, y, rows, votes, image, labels, ids):
 """
 END = """
 
@@ -51,6 +51,7 @@ def get_inputs():
         torch.randn(32, 12, 8),
         torch.randn(2, 8, 6, 6),
         torch.randint(-1, 9, (5, 7)),
+        torch.randint(0, 16, (2, 9)),
     ]
 """
 FOUND = {
@@ -209,6 +210,34 @@ return weights""",
         "p = x.log_softmax(dim=1)\nreturn p.argmax(dim=1, keepdim=True)",
     ),
     "position of a sigmoid": ("positions_of_logits", "return x.sigmoid().argmax(dim=1)"),
+    "penalty of sets": (
+        "token_sets",
+        """scores = x[0].clone()
+for i in range(ids.size(0)):
+    for t in set(ids[i].tolist()):
+        if scores[i, t] < 0:
+            scores[i, t] *= self.k
+        else:
+            scores[i, t] /= self.k
+return scores""",
+    ),
+    "penalty of positive scores": (
+        "token_sets",
+        """scores, few = x[1] + 0, ids[:1]
+for row in range(1):
+    for token in torch.unique(few[row]):
+        if scores[row][token] > 0.1:
+            scores[row][token] -= 0.5
+return scores""",
+    ),
+    "presence": (
+        "token_sets",
+        """scores = x[0] * 2
+for i in range(ids.shape[0]):
+    for t in ids[i].unique().tolist():
+        scores[i, t] -= 0.5
+return scores""",
+    ),
 }
 LEFT = {
     "vectors": ("values_alone", "u, s, v = torch.svd(x)\nreturn s.sum(-1), u"),
@@ -332,6 +361,39 @@ return out""",
     "stack that is kept wide": (
         "sum_of_stack",
         "return torch.stack([x, square]).mean(0, keepdim=True)",
+    ),
+    "tokens that repeat": (
+        "token_sets",
+        """scores = x[0].clone()
+for i in range(2):
+    for t in ids[i].tolist():
+        scores[i, t] -= 0.5
+return scores""",
+    ),
+    "penalty by the token": (
+        "token_sets",
+        """scores = x[0].clone()
+for i in range(2):
+    for t in set(ids[i].tolist()):
+        scores[i, t] -= t
+return scores""",
+    ),
+    "score of the next token": (
+        "token_sets",
+        """scores = x[0].clone()
+for i in range(2):
+    for t in set(ids[i].tolist()):
+        if scores[i, t - 1] < 0:
+            scores[i, t] -= 1.0
+return scores""",
+    ),
+    "penalty of each row": (
+        "token_sets",
+        """scores = x[0].clone()
+for i in range(2):
+    for t in set(ids[i].tolist()):
+        scores[i, t] *= y[i, 0]
+return scores""",
     ),
     "argmax of all": ("positions_of_max", "return x.argmax()"),
     "argmax of numbers": ("positions_of_max", "return x.long().argmax(1)"),
