@@ -22,7 +22,7 @@ import msgspec
 
 from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.launchers import functions_to_trace
-from cudal1_ci.discover.scripts import KINDS, Kind, Script, scripts_of
+from cudal1_ci.discover.scripts import KINDS, Kind, Script, configurations_of, scripts_of
 from cudal1_ci.optimize.harvest_order import NOTHING_NEW, configurations, in_order
 from cudal1_ci.optimize.harvest_trace import called_in, is_too_large, named_smaller
 from cudal1_ci.processes.harvest import Harvester, Limits, limits_for
@@ -218,6 +218,7 @@ def harvest(
         functions=functions_to_trace(discovery),
         packages=packages_of(discovery, frozenset(own)),
         own=own,
+        configurations=configurations_of(discovery.root, discovery.config),
         limits=limits or limits_for(budget_s),
         num_threads=num_threads,
         has_gpu=has_gpu,

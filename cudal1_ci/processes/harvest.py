@@ -85,6 +85,7 @@ class Harvester:
         functions: Mapping[str, Sequence[str]] | None = None,
         packages: Sequence[str] = (),
         own: Sequence[str] = (),
+        configurations: Sequence[str] = (),
         limits: Limits | None = None,
         num_threads: int = 1,
         has_gpu: bool = False,
@@ -102,6 +103,7 @@ class Harvester:
             own=tuple(own),
             memory_bytes=self.limits.memory_bytes,
             has_gpu=has_gpu,
+            configurations=tuple(configurations),
         )
         self.worker: Worker | None = None
 

@@ -188,6 +188,80 @@ def test_a_harvest_reaches_modules_by_page_by_test_and_by_configuration(tree, tm
     assert said
 
 
+SHOWN = """
+    import torch
+    from torch import nn
+
+    class Configured(nn.Module):
+        def __init__(self, rank, gain, depth):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(rank, rank) for _ in range(depth))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    class Registered(nn.Module):
+        def __init__(self, sides):
+            super().__init__()
+            self.fc = nn.Linear(*sides)
+
+        def forward(self, x):
+            return self.fc(x)
+
+    def registered_large(): return Registered([2**16, 2**16])
+    def registered_small(pretrained=True):
+        return Registered([1, 1]) if pretrained else Registered([6, 6])
+
+    class Huge(nn.Module):
+        def __init__(self, sides):
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(*sides))
+
+        def forward(self, x):
+            return x
+
+    def huge(): return Huge([2**15, 2**14])
+
+    class Downloaded(nn.Module):
+        def __init__(self, sides):
+            super().__init__()
+
+        def forward(self, x):
+            return x
+
+    def downloaded():
+        torch.hub.load("some/model", "large")
+        return Downloaded([1])
+    """
+
+
+def test_a_file_and_a_function_of_the_checkout_show_how_a_module_is_made(tmp_path):
+    root = tmp_path / "tree"
+    write(root, {"pkg/__init__.py": "", "pkg/models.py": SHOWN})
+    settings = "model:\n  _target_: pkg.models.Configured\n  rank: 12\n  gain: 1\n  depth: 9\n"
+    write(root, {"configs/net.yaml": settings})
+    discovery = discover(root, DiscoveryConfig())
+    found = harvest(
+        discovery,
+        tmp_path,
+        python=sys.executable,
+        budget_s=60,
+        say=lambda _: None,
+        kinds=("config",),
+    )
+    traces = read_traces(tmp_path / FOLDER)
+    workloads = {one.qualname: traces.workloads(one) for one in discovery.targets}
+    (configured,), (registered,) = workloads["Configured"], workloads["Registered"]
+    assert configured.source == "configs/net.yaml: model (smaller: depth 9 -> 4)"
+    assert (configured.provenance, configured.call.kwargs["x"].shape[-1]) == ("config", 12)
+    assert registered.source == "pkg/models.py:registered_small"
+    assert registered.call.kwargs["x"].shape[-1] == 6, "without pretrained weights"
+    assert (workloads["Huge"], workloads["Downloaded"]) == ((), ())
+    assert {one.outcome for one in found.left} == {"needs"}
+
+
 def test_the_budget_ends_a_harvest_and_what_is_left_is_named(tree, tmp_path):
     found = harvest(
         discover(tree, DiscoveryConfig()),

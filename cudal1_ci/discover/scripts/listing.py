@@ -22,6 +22,9 @@ from cudal1_ci.discover.scripts.continued import Names, continued, names_of
 from cudal1_ci.discover.scripts.script import KINDS, Cell, Kind, Script
 
 SUFFIXES = frozenset({".py", ".md", ".mdx", ".markdown", ".rst", ".ipynb"})
+CONFIGURATIONS = frozenset({".yaml", ".yml", ".json"})
+MAX_CONFIGURATION_BYTES = 2**16
+MAX_CONFIGURATIONS = 500
 MAX_FILE_BYTES = 256 * 2**20
 """Of a notebook: its outputs are read over."""
 MAX_PAGE_BYTES = 2_000_000
@@ -42,10 +45,19 @@ def scripts_of(root: Path, config: DiscoveryConfig | None = None) -> tuple[Scrip
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.path, one.place)))
 
 
-def files_of(root: Path, config: DiscoveryConfig) -> list[tuple[str, int]]:
+def configurations_of(root: Path, config: DiscoveryConfig) -> tuple[str, ...]:
+    """Return the files of a tree that may hold arguments of its classes."""
+    files = files_of(root.resolve(), config, CONFIGURATIONS)
+    small = [path for path, size_bytes in files if size_bytes <= MAX_CONFIGURATION_BYTES]
+    return tuple(small[:MAX_CONFIGURATIONS])
+
+
+def files_of(
+    root: Path, config: DiscoveryConfig, suffixes: frozenset[str] = SUFFIXES
+) -> list[tuple[str, int]]:
     """Return the texts of a tree that may hold scripts, with their sizes."""
     config = msgspec.structs.replace(config, include=(), tests=True, max_file_bytes=MAX_FILE_BYTES)
-    listing = Listing(root=root, suffixes=SUFFIXES)
+    listing = Listing(root=root, suffixes=suffixes)
     walk(listing, "", IgnoreRules.of(root), Globs.of(config), config)
     return sorted((file.path, file.size_bytes) for file in listing.files)
 

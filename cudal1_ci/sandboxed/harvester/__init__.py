@@ -7,7 +7,8 @@
     substitutes  the CPU where there is no GPU; pretrained: random weights instead of downloads
     stand_ins    packages that are not installed
     smaller      batches and depths of a script that was too large
-    probe        models of their default configuration, where no text calls them, made of arguments
+    probe        models that no text calls, made as they are configured, by factories, or of
+                 arguments that their signature suggests
 
 A script may do what it likes: it has no network, reads the checkout, writes to memory that vanishes
 with it, sees neither the home nor the environment of the user, and is ended with its children. What

@@ -12,7 +12,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 MAX_COMBINATIONS = 8
@@ -52,6 +52,8 @@ NUMBERS: dict[str, Any] = {
     "levels": (8, 5, 5, 5),
 }
 DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
+MAX_DEPTH = 4
+"""Layers that a configuration keeps at most."""
 PARTS = frozenset(
     {"net", "fn", "module", "layer", "block", "sublayer", "func", "branch", "f", "submodule"}
     | {"norm", "ff", "mlp", "to_q", "to_k", "to_v", "proj", "head", "backbone", "wrapped"}
@@ -74,16 +76,19 @@ def made(cls: Any, arguments: dict[str, Any]) -> Any:
         return cls(**arguments, **{name: NUMBERS[name] for name in names})
 
 
-def constructions(cls: Any) -> Iterator[dict[str, Any]]:
-    """Yield arguments to make an object of a class of."""
+def constructions(cls: Any, known: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield arguments to make an object of a class of, those that are known among them."""
+    known = known or {}
     parameters = inspect.signature(cls.__init__).parameters.values()
     needed = [
         one
         for one in list(parameters)[1:]
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        if one.default is one.empty
+        and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        and one.name not in known
     ]
     if not needed:
-        yield {}
+        yield {**known}
         return
     values: dict[str, list[Any]] = {}
     for one in needed:
@@ -92,7 +97,7 @@ def constructions(cls: Any) -> Iterator[dict[str, Any]]:
             raise CannotError(f"its argument `{one.name}` is unknown")
         values[one.name] = options
     for combination in itertools.islice(itertools.product(*values.values()), MAX_COMBINATIONS):
-        yield dict(zip(values, combination, strict=True))
+        yield {**known, **dict(zip(values, combination, strict=True))}
 
 
 def options_for(parameter: inspect.Parameter, cls: Any) -> Iterator[Any]:
@@ -159,8 +164,8 @@ def configurations(cls: Any, kind: Any) -> Iterator[Any]:
         with contextlib.suppress(Exception):
             config = found[name](**numbers_for(found[name]))
             for key in DEPTHS:
-                if isinstance(getattr(config, key, None), int) and getattr(config, key) > 4:
-                    setattr(config, key, 4)
+                if isinstance(getattr(config, key, None), int) and getattr(config, key) > MAX_DEPTH:
+                    setattr(config, key, MAX_DEPTH)
             yield config
 
 

@@ -1,22 +1,28 @@
 """Make models of their default configuration, and call them: where no text of the checkout does.
 
-A class is made of its defaults, of a configuration class of the checkout whose defaults suffice, or
-of small numbers that the names of its arguments suggest. Inputs are tried in turn, by the names of
-forward's arguments. What neither raises nor takes long is called again, and recorded.
+A class is made as a configuration file or a function of the checkout makes it (configured.py,
+factories.py). Else it is made of its defaults, of a configuration class of the checkout whose
+defaults suffice, or of small numbers that the names of its arguments suggest. Inputs are tried in
+turn, by the names of forward's arguments. What neither raises nor takes long is called again, and
+recorded.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from ..wire.harvest import CellRan, OpenHarvest, RunScript
 from .arguments import CannotError, constructions, made
+from .configured import Recipe, configured
+from .factories import factories
 from .stand_ins import imported
 
 MAX_PARAMETERS = 300_000_000
@@ -56,15 +62,19 @@ def run(
         if left_s < 0.5:
             return
         most_s = min(max(limit_s, left_s / 3), BUSY * limit_s)
-        tracer.source = f"{request.path}:{cell.line}"
         outcome, reason = "ran", ""
-        try:
-            with limited(limit_s, most_s):
-                call_class(request.module, cell.text, tracer)
-        except CannotError as error:
-            outcome, reason = "needs", str(error)
-        except BaseException as error:  # noqa: BLE001 - whatever it raises is its reason
-            outcome, reason = failure(error)
+        for recipes in (shown, guessed):
+            tracer.source = f"{request.path}:{cell.line}"
+            try:
+                with limited(limit_s, most_s):
+                    cls = class_of(request.module, cell.text)
+                    call_class(recipes(cls, opened, request.path), tracer)
+                outcome, reason = "ran", ""
+                break
+            except CannotError as error:
+                outcome, reason = "needs", str(error)
+            except BaseException as error:  # noqa: BLE001 - whatever it raises is its reason
+                outcome, reason = failure(error)
         report.cell(
             CellRan(
                 line=cell.line,
@@ -76,21 +86,39 @@ def run(
         )
 
 
-def call_class(module_name: str, qualname: str, tracer: Any) -> None:
-    """Make an object of a class, find inputs that it takes, and call it once, recorded."""
+def class_of(module_name: str, qualname: str) -> Any:
+    """Return a class of a module."""
     found: Any = importlib.import_module(module_name)
     for part in qualname.split("."):
         found = getattr(found, part)
+    return found
+
+
+def shown(cls: Any, opened: OpenHarvest, path: str) -> Iterator[Recipe]:
+    """Yield ways to make an object of a class that the checkout shows."""
+    yield from configured(cls, Path(opened.root), opened.configurations)
+    yield from factories(cls, path)
+
+
+def guessed(cls: Any, *_: Any) -> Iterator[Recipe]:
+    """Yield ways to make an object of a class that its signature suggests."""
+    for arguments in constructions(cls):
+        yield Recipe("", functools.partial(made, cls, arguments), arguments)
+
+
+def call_class(recipes: Iterable[Recipe], tracer: Any) -> None:
+    """Make an object of a class, find inputs that it takes, and call it once, recorded."""
     failed: list[str] = []
-    for arguments in constructions(found):
+    for recipe in recipes:
         try:
-            module = made(found, arguments)
+            module = recipe.make()
         except Exception as error:  # noqa: BLE001 - other arguments may do
             failed.append(f"{type(error).__name__}: {error}")
             continue
         if sum(one.numel() for one in module.parameters()) > MAX_PARAMETERS:
             raise CannotError("its default configuration is too large")
-        if called(module.eval(), arguments, tracer, failed):
+        tracer.source = recipe.source or tracer.source
+        if called(module.eval(), recipe.arguments, tracer, failed):
             return
     # The likeliest arguments come first.
     text = " ".join(failed[0].split())[:160] if failed else "no values suggest themselves"

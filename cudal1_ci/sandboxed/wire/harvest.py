@@ -89,6 +89,8 @@ class OpenHarvest(Asks[Opened]):
     """Top names of the modules of the checkout, which may also be installed."""
     memory_bytes: int
     has_gpu: bool
+    configurations: tuple[str, ...] = ()
+    """Paths of files that may hold arguments of its classes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,240 @@
+"""Find arguments of a class in the configuration files of the checkout, and make it of them.
+
+A mapping of a YAML or JSON file holds arguments of a class that it names: by `_target_` (Hydra), by
+`target` with `params`, by a name, or by its own key. So does one whose keys are all arguments of
+the constructor. Values that another file gives are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .arguments import MAX_DEPTH, constructions
+from .smaller import DEPTHS
+
+PATHS = ("_target_", "target", "class_path")
+NAMES = ("_name_", "name", "type", "class_name", "model_name", "model_type", "arch")
+INNER = ("params", "init_args", "kwargs", "args")
+"""Keys of a mapping that holds the arguments next to the name."""
+MAX_FOUND = 3
+"""Mappings that are tried for a class, the smallest variants first."""
+MAX_INTERPOLATIONS = 8
+MAX_KEYS = 12
+"""Mappings inside of each other: a document may hold itself."""
+VARIANTS = (
+    *("atto", "femto", "pico", "nano", "micro", "xxs", "xs", "tiny", "ti", "t", "mini"),
+    *("small", "s", "base", "b", "medium", "m", "large", "l", "huge", "giant"),
+)
+"""Words of a name that say how large a variant is, the smallest first."""
+UNKNOWN = object()
+"""A value that a file does not give."""
+
+
+class Recipe(NamedTuple):
+    """A way to make an object of a class, and what shows it."""
+
+    source: str
+    """A file and key, or a function; empty for a guess."""
+    make: Callable[[], Any]
+    arguments: dict[str, Any]
+
+
+class Constructor(NamedTuple):
+    """The arguments that a class takes by name."""
+
+    cls: Any
+    names: frozenset[str]
+    needed: frozenset[str]
+    takes_more: bool
+
+    @classmethod
+    def of(cls, made: Any) -> Constructor:
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        parameters = list(inspect.signature(made.__init__).parameters.values())[1:]
+        named = [one for one in parameters if one.kind not in several]
+        return cls(
+            made,
+            frozenset(one.name for one in named),
+            frozenset(one.name for one in named if one.default is one.empty),
+            any(one.kind is one.VAR_KEYWORD for one in parameters),
+        )
+
+
+def configured(cls: Any, root: Path, paths: Sequence[str]) -> Iterator[Recipe]:
+    """Yield ways to make an object of a class that configuration files show: those that name it
+    first, then the smallest variants."""
+    constructor = Constructor.of(cls)
+    found: list[tuple[bool, Any, str, dict[str, Any]]] = []
+    for path in paths:
+        text = text_of(root / path)
+        if cls.__name__.lower() not in plain(text) and not all(
+            one in text for one in constructor.needed
+        ):
+            continue
+        for keys, mapping in mappings_in(document := parsed(root / path)):
+            is_named, arguments = arguments_in(mapping, keys[-1] if keys else "", constructor)
+            known = known_values(arguments, document, Path(path).parent.name)
+            if known and all(known != one for *_, one in found):
+                source = f"{path}: {'.'.join(keys)}" if keys else path
+                found.append((not is_named, variant(source), source, known))
+    found.sort(key=lambda one: one[:2])
+    for _, _, source, arguments in found[:MAX_FOUND]:
+        notes: list[str] = []
+        less = shallower(arguments, notes)
+        ways = [(f"{source} (smaller: {', '.join(notes)})", less)] if notes else []
+        for way in (*ways, (source, arguments)):
+            with contextlib.suppress(Exception):  # others may do
+                yield from recipes(cls, *way)
+
+
+def recipes(cls: Any, source: str, arguments: dict[str, Any]) -> Iterator[Recipe]:
+    """Yield ways to make an object of arguments, with guesses for those that are not known."""
+    known = {name: instantiated(value) for name, value in arguments.items()}
+    for more in constructions(cls, known):
+        yield Recipe(source, functools.partial(cls, **more), more)
+
+
+def arguments_in(
+    mapping: dict[Any, Any], key: str, constructor: Constructor
+) -> tuple[bool, dict[str, Any]]:
+    """Return whether a mapping names a class, and the arguments of its constructor; none where it
+    is another one's."""
+    cls, names, needed, takes_more = constructor
+    paths = [one for one in map(mapping.get, PATHS) if isinstance(one, str)]
+    is_path = any(is_path_of(one, cls) for one in paths)
+    is_name = not paths and any(same_name(one, cls) for one in (key, *map(mapping.get, NAMES)))
+    if is_path or is_name:
+        inner = (mapping.get(one) for one in INNER if one not in names)
+        mapping = next((one for one in inner if isinstance(one, dict)), mapping)
+    has_needed = needed <= mapping.keys() and not paths
+    is_like = needed and len(mapping) > 1 and (takes_more or mapping.keys() <= names)
+    if not is_path and not (has_needed and (is_name or is_like)):
+        return False, {}
+    return is_path or is_name, {one: mapping[one] for one in mapping if one in names}
+
+
+def is_path_of(dotted: str, cls: Any) -> bool:
+    """Return whether a dotted path names a class, from any root or through a package above it."""
+    module, _, name = dotted.rpartition(".")
+    own, named = f".{cls.__module__}.", f".{module}."
+    is_near = own.startswith(named) or own.endswith(named) or named.endswith(own)
+    return name == cls.__name__ and is_near
+
+
+def same_name(name: Any, cls: Any) -> bool:
+    """Return whether a text is the name of a class, in any case and with underscores or without."""
+    return isinstance(name, str) and plain(name) == cls.__name__.lower()
+
+
+@functools.cache
+def plain(text: str) -> str:
+    return text.replace("_", "").replace("-", "").lower()
+
+
+def variant(name: str) -> tuple[int, list[int]]:
+    """Return the place of a variant among those of other sizes: by its words, then its numbers."""
+    words = re.findall(r"[a-z]+", name.lower())
+    known = [VARIANTS.index(word) for word in words if word in VARIANTS]
+    return min(known, default=len(VARIANTS)), [int(one) for one in re.findall(r"\d+", name)]
+
+
+def mappings_in(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the mappings of a document with their keys."""
+    if len(keys) > MAX_KEYS:
+        return
+    if isinstance(value, dict):
+        yield keys, value
+    items = value.items() if isinstance(value, dict) else ()
+    for key, inner in [*items, *(enumerate(value) if isinstance(value, list) else ())]:
+        yield from mappings_in(inner, (*keys, str(key)))
+
+
+def known_values(value: Any, document: Any, group: str, depth: int = 0) -> Any:
+    """Return a value with what it interpolates from its own document (`${model.dim}`). A file in
+    the folder `model` may call its own values so, too."""
+    if isinstance(value, dict):
+        known = {one: known_values(inner, document, group, depth) for one, inner in value.items()}
+        return {one: inner for one, inner in known.items() if inner is not UNKNOWN}
+    if isinstance(value, list):
+        items = [known_values(one, document, group, depth) for one in value]
+        return UNKNOWN if any(one is UNKNOWN for one in items) else items
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
+        return float(value)  # a number for Hydra, a text for YAML 1.1
+    if value == "???" or depth > MAX_INTERPOLATIONS:
+        return UNKNOWN
+    if "${" not in value:
+        return value
+    keys = re.fullmatch(r"\$\{([\w.]+)\}", value)
+    if keys is None:
+        return UNKNOWN
+    path = keys[1].split(".")
+    for some in (path, path[1:] if path[0] == group else []):
+        held: Any = document
+        for key in some:
+            held = held.get(key, UNKNOWN) if isinstance(held, dict) else UNKNOWN
+        if some and held is not UNKNOWN:
+            return known_values(held, document, group, depth + 1)
+    return UNKNOWN
+
+
+def shallower(value: Any, notes: list[str]) -> Any:
+    """Return arguments with few layers, and note each change."""
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for name, inner in value.items():
+        is_deep = name in DEPTHS and type(inner) is int and inner > MAX_DEPTH
+        found[name] = MAX_DEPTH if is_deep else shallower(inner, notes)
+        if is_deep:
+            notes.append(f"{name} {inner} -> {MAX_DEPTH}")
+    return found
+
+
+def instantiated(value: Any) -> Any:
+    """Return a value with the objects that it describes by `_target_`, as Hydra makes them."""
+    if isinstance(value, list):
+        return [instantiated(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {name: instantiated(one) for name, one in value.items()}
+    if not isinstance(value.get("_target_"), str):
+        return inner
+    module, _, name = value["_target_"].rpartition(".")
+    make = getattr(importlib.import_module(module), name)
+    args = inner.get("_args_", ())
+    kwargs = {one: held for one, held in inner.items() if not one.startswith("_")}
+    made = functools.partial(make, *args, **kwargs)
+    return made if value.get("_partial_") else made()
+
+
+@functools.cache
+def text_of(path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8")
+    return ""
+
+
+@functools.cache
+def parsed(path: Path) -> Any:
+    """Return what a file holds; None where it is no YAML or JSON, or nothing here reads YAML."""
+    with contextlib.suppress(ImportError, ValueError, RecursionError):
+        if path.suffix == ".json":
+            return json.loads(text_of(path))
+        yaml: Any = importlib.import_module("yaml")
+        safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        with contextlib.suppress(yaml.YAMLError):
+            return yaml.load(text_of(path), Loader=safe)
+    return None
+
+
+__all__ = ["Recipe", "configured", "variant"]

@@ -1,0 +1,108 @@
+"""Find functions of a module that return an object of a class and need no argument: the variants of
+a registry, or the values of a table of them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .arguments import CannotError
+from .configured import Recipe, variant
+
+MAX_FACTORIES = 3
+"""Functions that are tried for a class, the smallest variants first."""
+NOT_MADE = frozenset({"main", "train", "run", "demo"})
+
+
+def factories(cls: Any, path: str) -> Iterator[Recipe]:
+    """Yield ways to make an object of a class by functions of its module, whose file is `path`."""
+    module = sys.modules[cls.__module__]
+    found = {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, types.FunctionType) and value.__module__ == cls.__module__
+    }
+    makers = returning(module, cls.__name__)
+    calls: dict[str, Callable[..., Any]] = {
+        name: value
+        for name, value in found.items()
+        if name in makers and name not in NOT_MADE and not name.startswith(("_", "test_"))
+    }
+    for table, values in list(vars(module).items()):
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if makes(value, cls) and value not in calls.values():
+                calls[f"{table}[{key!r}]"] = value
+    ready = {name: value for name, value in calls.items() if needs_nothing(value)}
+    for name in sorted(ready, key=variant)[:MAX_FACTORIES]:
+        yield Recipe(f"{path}:{name}", functools.partial(returned, ready[name], cls), {})
+
+
+def returned(function: Callable[..., Any], cls: Any) -> Any:
+    """Return what a function makes without pretrained weights. Raises: CannotError where it is no
+    object of the class."""
+    off = {
+        one.name: False
+        for one in inspect.signature(function).parameters.values()
+        if one.name.startswith("pretrained") and (one.default is one.empty or one.default is True)
+    }
+    made = function(**off)
+    if type(made) is not cls:
+        raise CannotError(f"it returns `{type(made).__name__}`")
+    return made
+
+
+def needs_nothing(function: Callable[..., Any]) -> bool:
+    """Return whether a function can be called without arguments, but for `pretrained`."""
+    with contextlib.suppress(ValueError, TypeError):
+        return all(
+            one.default is not one.empty
+            or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+            or one.name == "pretrained"
+            for one in inspect.signature(function).parameters.values()
+        )
+    return False
+
+
+def makes(value: Any, cls: Any) -> bool:
+    """Return whether a value of a table is a function that makes a class."""
+    if isinstance(value, functools.partial):
+        return value.func is cls
+    is_lambda = isinstance(value, types.FunctionType) and value.__name__ == "<lambda>"
+    return is_lambda and cls.__name__ in value.__code__.co_names
+
+
+def returning(module: types.ModuleType, name: str) -> set[str]:
+    """Return the functions of a module whose result is made of a name: by a call of it, or by
+    another one of these functions."""
+    with contextlib.suppress(OSError, TypeError, SyntaxError):
+        tree = ast.parse(inspect.getsource(module))
+        functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+        used = {one.name: names_in_result(one) for one in functions}
+        found: set[str] = set()
+        while more := {one for one in used if used[one] & {name, *found}} - found:
+            found |= more
+        return found
+    return set()
+
+
+def names_in_result(function: ast.FunctionDef) -> set[str]:
+    """Return the names in the calls of which a function's result is made."""
+    results = [one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value]
+    named = {one.id for one in results if isinstance(one, ast.Name)}
+    bound = [one for one in ast.walk(function) if isinstance(one, ast.Assign)]
+    results += [one.value for one in bound if named & names_in(one.targets)]
+    inside = [one for result in results for one in ast.walk(result)]
+    return names_in([one for one in inside if isinstance(one, ast.Call)])
+
+
+def names_in(nodes: list[Any]) -> set[str]:
+    return {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+__all__ = ["factories"]

@@ -1,0 +1,198 @@
+"""Arguments of a class in configuration files, and functions that make one."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import textwrap
+import types
+
+import pytest
+import torch
+
+from cudal1_ci.sandboxed.harvester import configured, factories
+from cudal1_ci.sandboxed.harvester.arguments import CannotError
+
+
+class Block(torch.nn.Module):
+    def __init__(self, dim, heads, act=None):
+        super().__init__()
+        self.dim, self.heads, self.act = dim, heads, act
+
+
+class Vit(torch.nn.Module):
+    def __init__(self, dim, depth, block=None, rate=0.1):
+        super().__init__()
+        self.dim, self.depth, self.block, self.rate = dim, depth, block, rate
+
+
+class Open(torch.nn.Module):
+    def __init__(self, *, width, extra=1, **ignored):
+        super().__init__()
+
+
+def shown(tmp_path, cls, **files):
+    """Return the sources and arguments that files show, given by their stems."""
+    paths = []
+    for stem, text in files.items():
+        path = f"configs/model/{stem}.yaml"
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(textwrap.dedent(text), encoding="utf-8")
+        paths.append(path)
+    recipes = configured.configured(cls, tmp_path, paths)
+    return [(one.source.removeprefix("configs/model/"), one.arguments) for one in recipes]
+
+
+SPELLINGS = {
+    "_target_": "model:\n  _target_: {path}\n  dim: 8\n  depth: 2\n  unused: 1\n",
+    "target": "model:\n  target: {path}\n  params:\n    dim: 8\n    depth: 2\n",
+    "class_path": "model:\n  class_path: {path}\n  init_args: {{dim: 8, depth: 2}}\n",
+    "name": "model: {{name: vit, dim: 8, depth: 2, lr: 0.1}}\n",
+    "json": '{{"model": {{"type": "Vit", "args": {{"dim": 8, "depth": 2}}}}}}',
+    "keys alone": "model: {{dim: 8, depth: 2}}\n",
+    "interpolated": "size: 8\nmodel: {{_target_: {path}, dim: '${{size}}', depth: 2}}\n",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_file_shows_arguments_in_each_usual_spelling(tmp_path, spelling):
+    text = SPELLINGS[spelling].format(path=f"{__name__}.Vit")
+    assert shown(tmp_path, Vit, a=text) == [("a.yaml: model", {"dim": 8, "depth": 2})]
+
+
+def test_a_key_of_the_name_of_the_class_names_it(tmp_path):
+    assert shown(tmp_path, Vit, a="vit: {dim: 8, depth: 2, lr: 1e-3}") == [
+        ("a.yaml: vit", {"dim": 8, "depth": 2})
+    ]
+
+
+def test_json_is_read_as_json(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"dim": 8, "depth": 2}))
+    (found,) = configured.configured(Vit, tmp_path, ["a.json"])
+    assert (found.source, found.make().dim) == ("a.json", 8)
+
+
+def test_objects_inside_are_made_and_their_classes_may_be_partial(tmp_path):
+    text = f"""
+        _target_: {__name__}.Vit
+        dim: 8
+        depth: 1
+        block:
+          _target_: {__name__}.Block
+          dim: ${{model.dim}}
+          heads: 2
+          act: {{_target_: torch.nn.LeakyReLU, _partial_: true, negative_slope: 1e-1}}
+        """
+    ((source, arguments),) = shown(tmp_path, Vit, a=text)
+    block = arguments["block"]
+    assert (source, type(block), block.dim) == ("a.yaml", Block, 8)
+    assert isinstance(block.act, functools.partial)
+    assert block.act.keywords == {"negative_slope": 0.1}
+
+
+def test_what_another_file_gives_is_guessed(tmp_path):
+    text = f"_target_: {__name__}.Vit\ndim: ${{data.width}}\ndepth: ???\nrate: 0.5\n"
+    assert shown(tmp_path, Vit, a=text) == [("a.yaml", {"dim": 64, "depth": 2, "rate": 0.5})]
+    endless = f"a: ${{b}}\nb: ${{a}}\n_target_: {__name__}.Vit\ndim: ${{a}}\nrate: 0.5\n"
+    assert shown(tmp_path, Vit, b=endless) == [("b.yaml", {"dim": 64, "depth": 2, "rate": 0.5})]
+
+
+def test_few_layers_are_tried_first_and_the_smallest_variants(tmp_path):
+    text = "{{name: Vit, dim: {}, depth: 12}}"
+    files = {f"vit_{name}": text.format(dim) for name, dim in [("large", 32), ("tiny", 8)]}
+    found = shown(tmp_path, Vit, **files)
+    assert found[:3] == [
+        ("vit_tiny.yaml (smaller: depth 12 -> 4)", {"dim": 8, "depth": 4}),
+        ("vit_tiny.yaml", {"dim": 8, "depth": 12}),
+        ("vit_large.yaml (smaller: depth 12 -> 4)", {"dim": 32, "depth": 4}),
+    ]
+
+
+LEFT_ALONE = {
+    "another class's": "{_target_: other.package.Vit, dim: 8, depth: 2}",
+    "a key that is no argument": "{dim: 8, depth: 2, lr: 0.1}",
+    "an argument is missing": "{dim: 8, rate: 0.1}",
+    "an argument of its name is missing": "vit: {dim: 8, rate: 0.1}",
+    "a tag that makes objects": "!!python/object/apply:os.system ['touch made']\n# dim depth",
+    "no YAML": "{dim: 8, depth: [",
+    "a document that holds itself": "&a {dim: 8, lr: 0.1, rate: *a}\n# depth",
+    "a text": "dim and depth",
+}
+
+
+@pytest.mark.parametrize("what", LEFT_ALONE)
+def test_other_mappings_are_left_alone(tmp_path, what):
+    assert shown(tmp_path, Vit, a=LEFT_ALONE[what]) == []
+
+
+def test_a_constructor_that_ignores_names_takes_those_it_knows(tmp_path):
+    assert shown(tmp_path, Open, a="{width: 8, extra: 2, more: 3}") == [
+        ("a.yaml", {"width": 8, "extra": 2})
+    ]
+
+
+MODELS = """
+    import functools, torch
+    def register_model(function): return function
+    class Net(torch.nn.Module):
+        def __init__(self, dim, layers):
+            super().__init__()
+            self.dim = dim
+    class Other(Net):
+        pass
+    def _create(name, pretrained=False, **args):
+        model = Net(**args)
+        if pretrained:
+            raise OSError("a download")
+        return model
+    @register_model
+    def net_base(pretrained=False, **kwargs):
+        return _create("net_base", pretrained=pretrained, dim=32, layers=[1], **kwargs)
+    @register_model
+    def net_tiny(pretrained=True, **kwargs):
+        model = _create("net_tiny", pretrained=pretrained, dim=8, layers=[1], **kwargs)
+        return model
+    def net_of(dim): return Net(dim, [1])
+    def other(): return Other(8, [1])
+    def net_or_other(): return Other(1, [1]) if True else Net(1, [1])
+    def main():
+        print(Net(8, [1]))
+    def train(): return Net(8, [1])
+    def test_net(): return Net(8, [1])
+    ALL = {"tiny": net_tiny, "micro": functools.partial(Net, dim=4, layers=[1])}
+    LAMBDAS = {"nano": lambda: Net(2, [1]), "other": lambda: Other(2, [1])}
+    """
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    file = tmp_path / "models_of_a_test.py"
+    file.write_text(textwrap.dedent(MODELS), encoding="utf-8")
+    module = types.ModuleType(file.stem)
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, file.stem, module)
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), module.__dict__)
+    return module
+
+
+def test_functions_that_need_nothing_make_a_class_the_smallest_first(models, monkeypatch):
+    monkeypatch.setattr(factories, "MAX_FACTORIES", 10)
+    found = list(factories.factories(models.Net, "m.py"))
+    assert [one.source for one in found] == [
+        "m.py:LAMBDAS['nano']",
+        "m.py:ALL['micro']",
+        "m.py:net_tiny",
+        "m.py:net_base",
+        "m.py:net_or_other",
+    ]
+    assert [one.make().dim for one in found[:-1]] == [2, 4, 8, 32]
+    with pytest.raises(CannotError, match="returns `Other`"):
+        found[-1].make()
+
+
+def test_variants_are_ordered_by_words_then_numbers():
+    names = ["s36", "net_large", "net_s24", "net_s12", "net_tiny_12", "net", "net_tiny_5"]
+    assert sorted(names, key=configured.variant) == [
+        *("net_tiny_5", "net_tiny_12", "net_s12", "net_s24", "s36", "net_large", "net"),
+    ]
