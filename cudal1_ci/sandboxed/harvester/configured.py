@@ -2,22 +2,26 @@
 
 A mapping of a YAML or JSON file holds arguments of a class that it names: by `_target_` (Hydra), by
 `target` with `params`, by a name, or by its own key. So does one whose keys are all arguments of
-the constructor. Values that another file gives are left out.
+the constructor, or has all that the constructor reads of its only argument, a configuration. Values
+that another file gives are left out.
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
 import contextlib
 import functools
 import importlib
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .arguments import MAX_DEPTH, constructions
+from .arguments import CONFIGS, MAX_DEPTH, constructions
 from .smaller import DEPTHS
 
 PATHS = ("_target_", "target", "class_path")
@@ -48,31 +52,66 @@ class Recipe(NamedTuple):
 
 
 class Constructor(NamedTuple):
-    """The arguments that a class takes by name."""
+    """What a class is made of."""
 
     cls: Any
     names: frozenset[str]
     needed: frozenset[str]
     takes_more: bool
+    settings: str = ""
+    """Its only argument where that is a configuration: the names are then what is read of it."""
+    is_dict: bool = False
 
     @classmethod
     def of(cls, made: Any) -> Constructor:
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         parameters = list(inspect.signature(made.__init__).parameters.values())[1:]
         named = [one for one in parameters if one.kind not in several]
-        return cls(
-            made,
-            frozenset(one.name for one in named),
-            frozenset(one.name for one in named if one.default is one.empty),
-            any(one.kind is one.VAR_KEYWORD for one in parameters),
-        )
+        needed = frozenset(one.name for one in named if one.default is one.empty)
+        if len(needed) == 1 and needed <= CONFIGS:
+            (settings,) = needed
+            attributes, items = read_of(made, settings)
+            return cls(made, needed, attributes or items, True, settings, not attributes)
+        takes_more = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        return cls(made, frozenset(one.name for one in named), needed, takes_more)
+
+    def arguments(self, held: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments that a mapping holds."""
+        if not self.settings:
+            return {name: value for name, value in held.items() if name in self.names}
+        settings = held.get(self.settings, {one: held[one] for one in held if one not in PATHS})
+        return {self.settings: settings} if settings else {}
+
+
+def read_of(cls: Any, settings: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the attributes and the items of an argument that a constructor reads."""
+    attributes, items = set(), set()
+    with contextlib.suppress(OSError, TypeError, SyntaxError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls.__init__)))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and is_name_of(node.value, settings):
+                attributes.add(node.attr)
+            elif isinstance(node, ast.Subscript) and is_name_of(node.value, settings):
+                items |= {str(one.value) for one in [node.slice] if isinstance(one, ast.Constant)}
+    return frozenset(attributes), frozenset(items)
+
+
+def is_name_of(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def with_attributes(value: Any) -> Any:
+    """Return a mapping as an object with its keys as attributes."""
+    if not isinstance(value, dict):
+        return value
+    return argparse.Namespace(**{str(one): with_attributes(held) for one, held in value.items()})
 
 
 def configured(cls: Any, root: Path, paths: Sequence[str]) -> Iterator[Recipe]:
     """Yield ways to make an object of a class that configuration files show: those that name it
     first, then the smallest variants."""
     constructor = Constructor.of(cls)
-    found: list[tuple[bool, Any, str, dict[str, Any]]] = []
+    found: list[tuple[tuple[bool, int, int], str, dict[str, Any]]] = []
     for path in paths:
         text = text_of(root / path)
         if cls.__name__.lower() not in plain(text) and not all(
@@ -84,22 +123,25 @@ def configured(cls: Any, root: Path, paths: Sequence[str]) -> Iterator[Recipe]:
             known = known_values(arguments, document, Path(path).parent.name)
             if known and all(known != one for *_, one in found):
                 source = f"{path}: {'.'.join(keys)}" if keys else path
-                found.append((not is_named, variant(source), source, known))
-    found.sort(key=lambda one: one[:2])
-    for _, _, source, arguments in found[:MAX_FOUND]:
+                rank = not is_named, variant(source)[0], size_of(known)
+                found.append((rank, source, known))
+    found.sort(key=lambda one: one[0])
+    for _, source, arguments in found[:MAX_FOUND]:
         notes: list[str] = []
         less = shallower(arguments, notes)
         ways = [(f"{source} (smaller: {', '.join(notes)})", less)] if notes else []
         for way in (*ways, (source, arguments)):
             with contextlib.suppress(Exception):  # others may do
-                yield from recipes(cls, *way)
+                yield from recipes(constructor, *way)
 
 
-def recipes(cls: Any, source: str, arguments: dict[str, Any]) -> Iterator[Recipe]:
+def recipes(constructor: Constructor, source: str, arguments: dict[str, Any]) -> Iterator[Recipe]:
     """Yield ways to make an object of arguments, with guesses for those that are not known."""
     known = {name: instantiated(value) for name, value in arguments.items()}
-    for more in constructions(cls, known):
-        yield Recipe(source, functools.partial(cls, **more), more)
+    if constructor.settings and not constructor.is_dict:
+        known = {name: with_attributes(value) for name, value in known.items()}
+    for more in constructions(constructor.cls, known):
+        yield Recipe(source, functools.partial(constructor.cls, **more), more)
 
 
 def arguments_in(
@@ -107,7 +149,7 @@ def arguments_in(
 ) -> tuple[bool, dict[str, Any]]:
     """Return whether a mapping names a class, and the arguments of its constructor; none where it
     is another one's."""
-    cls, names, needed, takes_more = constructor
+    cls, names, needed, takes_more, *_ = constructor
     paths = [one for one in map(mapping.get, PATHS) if isinstance(one, str)]
     is_path = any(is_path_of(one, cls) for one in paths)
     is_name = not paths and any(same_name(one, cls) for one in (key, *map(mapping.get, NAMES)))
@@ -118,7 +160,7 @@ def arguments_in(
     is_like = needed and len(mapping) > 1 and (takes_more or mapping.keys() <= names)
     if not is_path and not (has_needed and (is_name or is_like)):
         return False, {}
-    return is_path or is_name, {one: mapping[one] for one in mapping if one in names}
+    return is_path or is_name, constructor.arguments(mapping)
 
 
 def is_path_of(dotted: str, cls: Any) -> bool:
@@ -141,9 +183,16 @@ def plain(text: str) -> str:
 
 def variant(name: str) -> tuple[int, list[int]]:
     """Return the place of a variant among those of other sizes: by its words, then its numbers."""
-    words = re.findall(r"[a-z]+", name.lower())
+    words = re.findall(r"(?<![a-z0-9])([a-z]+)\d*(?![a-z0-9])", name.lower())
     known = [VARIANTS.index(word) for word in words if word in VARIANTS]
     return min(known, default=len(VARIANTS)), [int(one) for one in re.findall(r"\d+", name)]
+
+
+def size_of(value: Any) -> int:
+    """Return the sum of the whole numbers in arguments: that of a small model is small."""
+    if isinstance(value, dict | list):
+        return sum(map(size_of, value.values() if isinstance(value, dict) else value))
+    return value if type(value) is int else 0
 
 
 def mappings_in(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -12,7 +12,6 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .arguments import CannotError
 from .configured import Recipe, variant
 
 MAX_FACTORIES = 3
@@ -23,16 +22,14 @@ NOT_MADE = frozenset({"main", "train", "run", "demo"})
 def factories(cls: Any, path: str) -> Iterator[Recipe]:
     """Yield ways to make an object of a class by functions of its module, whose file is `path`."""
     module = sys.modules[cls.__module__]
-    found = {
-        name: value
-        for name, value in vars(module).items()
-        if isinstance(value, types.FunctionType) and value.__module__ == cls.__module__
-    }
-    makers = returning(module, cls.__name__)
+    makers = returning(module, cls.__name__) - NOT_MADE
     calls: dict[str, Callable[..., Any]] = {
         name: value
-        for name, value in found.items()
-        if name in makers and name not in NOT_MADE and not name.startswith(("_", "test_"))
+        for name, value in vars(module).items()
+        if isinstance(value, types.FunctionType)
+        and value.__module__ == cls.__module__
+        and name in makers
+        and not name.startswith(("_", "test_"))
     }
     for table, values in list(vars(module).items()):
         for key, value in values.items() if isinstance(values, dict) else ():
@@ -44,7 +41,7 @@ def factories(cls: Any, path: str) -> Iterator[Recipe]:
 
 
 def returned(function: Callable[..., Any], cls: Any) -> Any:
-    """Return what a function makes without pretrained weights. Raises: CannotError where it is no
+    """Return what a function makes without pretrained weights. Raises: TypeError where it is no
     object of the class."""
     off = {
         one.name: False
@@ -53,7 +50,7 @@ def returned(function: Callable[..., Any], cls: Any) -> Any:
     }
     made = function(**off)
     if type(made) is not cls:
-        raise CannotError(f"it returns `{type(made).__name__}`")
+        raise TypeError(f"it returns `{type(made).__name__}`")
     return made
 
 

@@ -14,13 +14,14 @@ import functools
 import importlib
 import inspect
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..wire.harvest import CellRan, OpenHarvest, RunScript
-from .arguments import CannotError, constructions, made
+from ..wire.harvest import CellRan, OpenHarvest, Outcome, RunScript
+from .arguments import MAX_COMBINATIONS, CannotError, constructions, made
 from .configured import Recipe, configured
 from .factories import factories
 from .stand_ins import imported
@@ -29,6 +30,8 @@ MAX_PARAMETERS = 300_000_000
 MAX_TRIALS = 24
 UNCALLED_S = 5.0
 """For one that a script made and did not call."""
+MAX_SHOWN = 2
+"""Objects of a class, made as the checkout shows it, for which inputs are sought."""
 CLASS_S = 8.0
 """Time in which one class is tried."""
 BUSY = 4
@@ -47,7 +50,7 @@ def run(
     report: Any,
     tracer: Any,
     limited: Callable[..., Any],
-    failure: Callable[[BaseException], tuple[Any, str]],
+    failure: Callable[[BaseException], tuple[Outcome, str]],
 ) -> None:
     """Try the classes that the cells name, in a time each."""
     deadline = time.monotonic() + request.script_s
@@ -62,25 +65,26 @@ def run(
         if left_s < 0.5:
             return
         most_s = min(max(limit_s, left_s / 3), BUSY * limit_s)
-        outcome, reason = "ran", ""
-        for recipes in (shown, guessed):
+        failures: list[tuple[Outcome, str]] = []
+        for recipes, most_made in ((shown, MAX_SHOWN), (guessed, MAX_COMBINATIONS)):
             tracer.source = f"{request.path}:{cell.line}"
             try:
                 with limited(limit_s, most_s):
                     cls = class_of(request.module, cell.text)
-                    call_class(recipes(cls, opened, request.path), tracer)
-                outcome, reason = "ran", ""
+                    call_class(recipes(cls, opened, request.path), tracer, most_made)
+                failures = []
                 break
             except CannotError as error:
-                outcome, reason = "needs", str(error)
+                failures.append(("needs", str(error)))
             except BaseException as error:  # noqa: BLE001 - whatever it raises is its reason
-                outcome, reason = failure(error)
+                failures.append(failure(error))
+        failures = [one for one in failures if one[1]] or [("ran", "")]
         report.cell(
             CellRan(
                 line=cell.line,
                 name=cell.text,
-                outcome=outcome,  # type: ignore[arg-type]
-                reason=reason,
+                outcome=failures[0][0],
+                reason=failures[0][1],
                 duration_s=time.monotonic() - start_s,
             )
         )
@@ -106,8 +110,13 @@ def guessed(cls: Any, *_: Any) -> Iterator[Recipe]:
         yield Recipe("", functools.partial(made, cls, arguments), arguments)
 
 
-def call_class(recipes: Iterable[Recipe], tracer: Any) -> None:
-    """Make an object of a class, find inputs that it takes, and call it once, recorded."""
+def call_class(recipes: Iterable[Recipe], tracer: Any, most_made: int) -> None:
+    """Make an object of a class, find inputs that it takes, and call it once, recorded.
+
+    Raises:
+        CannotError: None of its first objects takes any inputs. The reason is empty where there is
+            no way to make one.
+    """
     failed: list[str] = []
     for recipe in recipes:
         try:
@@ -116,13 +125,16 @@ def call_class(recipes: Iterable[Recipe], tracer: Any) -> None:
             failed.append(f"{type(error).__name__}: {error}")
             continue
         if sum(one.numel() for one in module.parameters()) > MAX_PARAMETERS:
-            raise CannotError("its default configuration is too large")
+            raise CannotError("its configuration is too large")
         tracer.source = recipe.source or tracer.source
         if called(module.eval(), recipe.arguments, tracer, failed):
             return
+        most_made -= 1
+        if not most_made:
+            break
     # The likeliest arguments come first.
-    text = " ".join(failed[0].split())[:160] if failed else "no values suggest themselves"
-    raise CannotError(f"no inputs were found that it takes ({text})")
+    text = " ".join(failed[0].split())[:160] if failed else ""
+    raise CannotError(text and f"no inputs were found that it takes ({text})")
 
 
 def called(module: Any, made_of: dict[str, Any], tracer: Any, failed: list[str]) -> bool:
@@ -162,25 +174,34 @@ def call_uncalled(names: dict[str, Any], tracer: Any, limited: Callable[[float],
 
 
 def input_sets(module: Any, made_of: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield arguments of forward, by the names of its own."""
-    parameters = [
-        one
-        for one in inspect.signature(module.forward).parameters.values()
+    """Yield arguments of forward, by the names of its own: those that it needs, then also times."""
+    optional = inspect.signature(module.forward).parameters
+    names = [
+        name
+        for name, one in optional.items()
         if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
     ]
-    optional = inspect.signature(module.forward).parameters
-    if not parameters:
-        parameters = [one for name, one in optional.items() if name in IDS | IMAGES][:1]
-    if not parameters:
+    if not names:
+        names = [name for name in optional if name in IDS | IMAGES][:1]
+    if not names:
         raise CannotError("its forward takes no input")
     width = width_of(module, made_of)
-    options = [list(tensors_for(one.name, width)) for one in parameters]
-    # The first input varies, and the others follow it: they mostly have its shape.
-    for number in range(max(map(len, options))):
-        yield {
-            one.name: made[min(number, len(made) - 1)]()
-            for one, made in zip(parameters, options, strict=True)
-        }
+    yield from inputs_of(names, width)
+    if times := [name for name in optional if name in TIMES and name not in names]:
+        yield from inputs_of([*names, *times], width)
+
+
+def inputs_of(names: list[str], width: int) -> Iterator[dict[str, Any]]:
+    """Yield inputs of those names. The first one varies, and the others follow it: they mostly have
+    its shape. Times are one for each of its batch."""
+    import torch
+
+    timed = [name for name in names if name in TIMES] if not TIMES.issuperset(names) else []
+    options = {name: list(tensors_for(name, width)) for name in names if name not in timed}
+    for number in range(max(map(len, options.values()))):
+        inputs = {name: some[min(number, len(some) - 1)]() for name, some in options.items()}
+        batch = len(next(iter(inputs.values())))
+        yield {**inputs, **{name: torch.rand(batch) for name in timed}}
 
 
 def width_of(module: Any, made_of: dict[str, Any]) -> int:
@@ -210,6 +231,9 @@ def tensors_for(name: str, width: int) -> Iterator[Callable[[], Any]]:
         lambda: torch.randn(1, 3, 224, 224),
         lambda: torch.randn(1, 3, 256, 256),
     ]
+    side = math.isqrt(width // 3 if width % 3 == 0 else width)
+    if side > 8 and width in (side**2, 3 * side**2):  # the pixels of an image
+        images.append(lambda: torch.randn(2, width // side**2, side, side))
     signals = [
         lambda: torch.randn(2, width, 64),
         lambda: torch.randn(2, 1, 16384),

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.harvester import configured, factories
-from cudal1_ci.sandboxed.harvester.arguments import CannotError
 
 
 class Block(torch.nn.Module):
@@ -30,6 +29,19 @@ class Vit(torch.nn.Module):
 class Open(torch.nn.Module):
     def __init__(self, *, width, extra=1, **ignored):
         super().__init__()
+
+
+class OfSettings(torch.nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.fc = torch.nn.Linear(cfg.dim, cfg.head.dim)
+        self.rate = getattr(cfg, "rate", 0.0)
+
+
+class OfItems(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.fc = torch.nn.Linear(config["dim"], config["out"])
 
 
 def shown(tmp_path, cls, **files):
@@ -107,6 +119,9 @@ def test_few_layers_are_tried_first_and_the_smallest_variants(tmp_path):
         ("vit_tiny.yaml", {"dim": 8, "depth": 12}),
         ("vit_large.yaml (smaller: depth 12 -> 4)", {"dim": 32, "depth": 4}),
     ]
+    unnamed = {f"cfg{dim}": f"{{dim: {dim}, depth: 1}}" for dim in (128, 64)}
+    found = shown(tmp_path, Vit, **unnamed)
+    assert [source for source, _ in found] == ["cfg64.yaml", "cfg128.yaml"]
 
 
 LEFT_ALONE = {
@@ -129,6 +144,23 @@ def test_other_mappings_are_left_alone(tmp_path, what):
 def test_a_constructor_that_ignores_names_takes_those_it_knows(tmp_path):
     assert shown(tmp_path, Open, a="{width: 8, extra: 2, more: 3}") == [
         ("a.yaml", {"width": 8, "extra": 2})
+    ]
+
+
+def test_a_configuration_has_what_the_constructor_reads_of_it(tmp_path):
+    text = "model: {dim: 8, head: {dim: 3}, num_layers: 9}\nother: {dim: 8}\n"
+    (few, all_), *_ = [shown(tmp_path, OfSettings, a=text)]
+    assert few[0] == "a.yaml: model (smaller: num_layers 9 -> 4)"
+    assert (few[1]["cfg"].num_layers, all_[1]["cfg"].num_layers) == (4, 9)
+    assert OfSettings(**all_[1]).fc.out_features == 3
+
+
+def test_a_configuration_whose_items_are_read_is_a_dictionary(tmp_path):
+    held = {"dim": 8, "out": 3, "more": [1]}
+    assert shown(tmp_path, OfItems, a=json.dumps(held)) == [("a.yaml", {"config": held})]
+    target = {"_target_": f"{__name__}.OfItems", "config": held}
+    assert shown(tmp_path, OfItems, a=json.dumps(target)) == [
+        ("a.yaml", {"config": held}),
     ]
 
 
@@ -187,7 +219,7 @@ def test_functions_that_need_nothing_make_a_class_the_smallest_first(models, mon
         "m.py:net_or_other",
     ]
     assert [one.make().dim for one in found[:-1]] == [2, 4, 8, 32]
-    with pytest.raises(CannotError, match="returns `Other`"):
+    with pytest.raises(TypeError, match="returns `Other`"):
         found[-1].make()
 
 

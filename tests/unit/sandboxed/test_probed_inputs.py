@@ -1,0 +1,65 @@
+"""Inputs that are tried for a model that nothing calls, and how long it is tried."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+import torch
+
+from cudal1_ci.sandboxed.harvester import probe
+from cudal1_ci.sandboxed.harvester.arguments import CannotError
+from cudal1_ci.sandboxed.harvester.configured import Recipe
+
+
+class Timed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(5, 5, 3, padding=1)
+
+    def forward(self, x, timesteps=None, context=None):
+        return self.conv(x) * timesteps[:, None, None, None]
+
+
+class Pixels(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.fc = torch.nn.Linear(width, 2)
+
+    def forward(self, x):
+        batch, _, _, _ = x.shape
+        return self.fc(x.view(batch, -1))
+
+
+class Fussy(torch.nn.Module):
+    def forward(self, x):
+        raise ValueError("no input will do")
+
+
+@pytest.fixture
+def tracer():
+    return types.SimpleNamespace(local=types.SimpleNamespace(is_busy=False), source="a.py:3")
+
+
+def recipes(*kinds):
+    return iter([Recipe(f"m.py:{one.__name__}", one, {}) for one in kinds])
+
+
+def test_optional_times_are_given_one_for_each_of_the_batch(tracer):
+    failed = []
+    assert probe.called(Timed(), {}, tracer, failed)
+    assert failed, "it was called without times first"
+
+
+@pytest.mark.parametrize("width", [784, 3 * 32 * 32])
+def test_as_many_features_as_an_image_has_pixels_are_an_image(tracer, width):
+    assert probe.called(Pixels(width), {}, tracer, [])
+
+
+def test_the_first_reason_is_given_and_few_objects_are_tried(tracer):
+    with pytest.raises(CannotError, match="no input will do"):
+        probe.call_class(recipes(Fussy, Fussy, Timed), tracer, 2)
+    probe.call_class(recipes(Fussy, Timed), tracer, 2)
+    assert tracer.source == "m.py:Timed"
+    with pytest.raises(CannotError, match=r"^$"):
+        probe.call_class(recipes(), tracer, 2)
