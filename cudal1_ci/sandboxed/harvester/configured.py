@@ -93,7 +93,7 @@ def read_of(cls: Any, settings: str) -> tuple[frozenset[str], frozenset[str]]:
                 attributes.add(node.attr)
             elif isinstance(node, ast.Subscript) and is_name_of(node.value, settings):
                 items |= {str(one.value) for one in [node.slice] if isinstance(one, ast.Constant)}
-    return frozenset(attributes), frozenset(items)
+    return frozenset(attributes) - {*dir(dict)}, frozenset(items)
 
 
 def is_name_of(node: ast.expr, name: str) -> bool:
@@ -113,15 +113,14 @@ def configured(cls: Any, root: Path, paths: Sequence[str]) -> Iterator[Recipe]:
     constructor = Constructor.of(cls)
     found: list[tuple[tuple[bool, int, int], str, dict[str, Any]]] = []
     for path in paths:
-        text = text_of(root / path)
-        if cls.__name__.lower() not in plain(text) and not all(
-            one in text for one in constructor.needed
-        ):
-            continue
+        text, needed = text_of(root / path), constructor.needed
+        has_needed = needed and all(one in text for one in needed)
+        if not has_needed and cls.__name__.lower() not in plain(text):
+            continue  # reading YAML takes long
         for keys, mapping in mappings_in(document := parsed(root / path)):
             is_named, arguments = arguments_in(mapping, keys[-1] if keys else "", constructor)
             known = known_values(arguments, document, Path(path).parent.name)
-            if known and all(known != one for *_, one in found):
+            if known and all(known != one for _, _, one in found):
                 source = f"{path}: {'.'.join(keys)}" if keys else path
                 rank = not is_named, variant(source)[0], size_of(known)
                 found.append((rank, source, known))

@@ -41,7 +41,7 @@ class OfSettings(torch.nn.Module):
 class OfItems(torch.nn.Module):
     def __init__(self, config):
         super().__init__()
-        self.fc = torch.nn.Linear(config["dim"], config["out"])
+        self.fc = torch.nn.Linear(config["dim"], config["out"], bias=config.get("bias", True))
 
 
 def shown(tmp_path, cls, **files):
