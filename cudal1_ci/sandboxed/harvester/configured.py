@@ -3,7 +3,7 @@
 A mapping of a YAML or JSON file holds arguments of a class that it names: by `_target_` (Hydra), by
 `target` with `params`, by a name, or by its own key. So does one whose keys are all arguments of
 the constructor, or has all that the constructor reads of its only argument, a configuration. Values
-that another file gives are left out.
+that another file gives are left out. Dictionaries of the class's own module are read like a file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib
 import inspect
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -107,31 +108,41 @@ def with_attributes(value: Any) -> Any:
     return argparse.Namespace(**{str(one): with_attributes(held) for one, held in value.items()})
 
 
-def configured(cls: Any, root: Path, paths: Sequence[str]) -> Iterator[Recipe]:
-    """Yield ways to make an object of a class that configuration files show: those that name it
-    first, then the smallest variants."""
+def configured(cls: Any, root: Path, paths: Sequence[str], own_path: str) -> Iterator[Recipe]:
+    """Yield ways to make an object of a class that configuration files show, or tables of its own
+    module: those that name it first, then the smallest variants."""
     constructor = Constructor.of(cls)
-    found: list[tuple[tuple[bool, int, int], str, dict[str, Any]]] = []
-    for path in paths:
-        text, needed = text_of(root / path), constructor.needed
-        has_needed = needed and all(one in text for one in needed)
-        if not has_needed and cls.__name__.lower() not in plain(text):
-            continue  # reading YAML takes long
-        for keys, mapping in mappings_in(document := parsed(root / path)):
+    found: dict[str, tuple[tuple[bool, int, int], str, dict[str, Any]]] = {}
+    for path, document in documents(constructor, root, paths, own_path):
+        for keys, mapping in mappings_in(document):
             is_named, arguments = arguments_in(mapping, keys[-1] if keys else "", constructor)
             known = known_values(arguments, document, Path(path).parent.name)
-            if known and all(known != one for _, _, one in found):
+            if known:
                 source = f"{path}: {'.'.join(keys)}" if keys else path
                 rank = not is_named, variant(source)[0], size_of(known)
-                found.append((rank, source, known))
-    found.sort(key=lambda one: one[0])
-    for _, source, arguments in found[:MAX_FOUND]:
+                found.setdefault(repr(known), (rank, source, known))
+    for _, source, arguments in sorted(found.values(), key=lambda one: one[0])[:MAX_FOUND]:
         notes: list[str] = []
         less = shallower(arguments, notes)
         ways = [(f"{source} (smaller: {', '.join(notes)})", less)] if notes else []
         for way in (*ways, (source, arguments)):
             with contextlib.suppress(Exception):  # others may do
                 yield from recipes(constructor, *way)
+
+
+def documents(
+    constructor: Constructor, root: Path, paths: Sequence[str], own_path: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield files that may hold arguments of a class, and the dictionaries of its module."""
+    cls, needed = constructor.cls, constructor.needed
+    for path in paths:
+        text = text_of(root / path)
+        has_needed = needed and all(one in text for one in needed)
+        if has_needed or cls.__name__.lower() in plain(text):  # reading YAML takes long
+            yield path, parsed(root / path)
+    own = vars(sys.modules[cls.__module__])
+    tables = {name: value for name, value in own.items() if isinstance(value, dict)}
+    yield own_path, {name: value for name, value in tables.items() if not name.startswith("__")}
 
 
 def recipes(constructor: Constructor, source: str, arguments: dict[str, Any]) -> Iterator[Recipe]:

@@ -44,6 +44,18 @@ class OfItems(torch.nn.Module):
         self.fc = torch.nn.Linear(config["dim"], config["out"], bias=config.get("bias", True))
 
 
+class Tabled(torch.nn.Module):
+    def __init__(self, side, steps, act=torch.nn.GELU):
+        super().__init__()
+
+
+TABLE = {
+    "large": {"side": 8, "steps": 2},
+    "small": {"side": 4, "steps": 2, "act": torch.nn.SiLU},
+    "other": {"side": torch.ones(2), "stride": 2},
+}
+
+
 def shown(tmp_path, cls, **files):
     """Return the sources and arguments that files show, given by their stems."""
     paths = []
@@ -52,7 +64,7 @@ def shown(tmp_path, cls, **files):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(textwrap.dedent(text), encoding="utf-8")
         paths.append(path)
-    recipes = configured.configured(cls, tmp_path, paths)
+    recipes = configured.configured(cls, tmp_path, paths, "m.py")
     return [(one.source.removeprefix("configs/model/"), one.arguments) for one in recipes]
 
 
@@ -81,7 +93,7 @@ def test_a_key_of_the_name_of_the_class_names_it(tmp_path):
 
 def test_json_is_read_as_json(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"dim": 8, "depth": 2}))
-    (found,) = configured.configured(Vit, tmp_path, ["a.json"])
+    (found,) = configured.configured(Vit, tmp_path, ["a.json"], "m.py")
     assert (found.source, found.make().dim) == ("a.json", 8)
 
 
@@ -161,6 +173,13 @@ def test_a_configuration_whose_items_are_read_is_a_dictionary(tmp_path):
     target = {"_target_": f"{__name__}.OfItems", "config": held}
     assert shown(tmp_path, OfItems, a=json.dumps(target)) == [
         ("a.yaml", {"config": held}),
+    ]
+
+
+def test_a_table_of_arguments_in_the_module_shows_its_variants(tmp_path):
+    assert shown(tmp_path, Tabled) == [
+        ("m.py: TABLE.small", {"side": 4, "steps": 2, "act": torch.nn.SiLU}),
+        ("m.py: TABLE.large", {"side": 8, "steps": 2}),
     ]
 
 
