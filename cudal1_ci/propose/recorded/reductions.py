@@ -114,7 +114,7 @@ RULES = (
         "positions_of_logits",
         "algebra",
         "a softmax and a sigmoid keep the order, so that the logits have the same position",
-        "only the position is read; logits whose probabilities are rounded to one number are told "
+        "only the position is read; logits whose probabilities are rounded to one number stay "
         "apart",
         position_forms(),
     ),

@@ -1,6 +1,6 @@
 """Compute a layer on fewer rows or pixels: before an upsampling, and after a mean.
 
-A layer that treats each position alike, and a weighted mean of positions whose weights add up to
+A layer that does the same at each position, and a weighted mean of positions whose weights add up to
 one, give the same in either order, with a bias too.
 """
 
