@@ -1,7 +1,7 @@
 """Compute a layer on fewer rows or pixels: before an upsampling, and after a mean.
 
-A layer that does the same at each position, and a weighted mean of positions whose weights add up to
-one, give the same in either order, with a bias too.
+A layer that does the same at each position, and a weighted mean of positions whose weights add up
+to one, give the same in either order, with a bias too.
 """
 
 from __future__ import annotations

@@ -44,6 +44,9 @@ from .timed_rounds import (
 )
 
 NUM_EXCHANGES = 9
+FEW_JUMPS, EXPLAINED_ROUNDS, EXPLAINED_SHARE = 1e-4, 2, 0.25
+"""Where fewer elements than this share are off at jumps of the reference, the first rounds of a
+repetition are explained, and this share of the others: one costs a dozen batches or more."""
 MORE_ROUNDS = 4
 """Most multiple of rounds, where batches are too short or rounds disagree."""
 EARLY_ROUNDS = 3
@@ -73,6 +76,16 @@ class Timed:
 
 
 @dataclass
+class KnownJumps:
+    """What rounds on nearby inputs have explained in a repetition."""
+
+    explained: Counter[bool] = field(default_factory=Counter)
+    """Elements by the kind of rounds; those in which the reference rounds are True."""
+    num_rounds: int = 0
+    """Rounds that were explained as a whole."""
+
+
+@dataclass
 class Rounds:
     """Hold what the rounds of a repetition share."""
 
@@ -88,8 +101,7 @@ class Rounds:
     """Length of the shortest batch of the warm-up."""
     cost_us: float
     """What the exchange around a batch takes."""
-    explained: Counter[bool] = field(default_factory=Counter)
-    """What rounds on nearby inputs have explained, by their kind (`Nearby`)."""
+    jumps: KnownJumps = field(default_factory=KnownJumps)
 
     @property
     def reference(self) -> Lane:
@@ -122,7 +134,7 @@ class Rounds:
 
     def nearby(self, one: Round) -> Nearby:
         """Return what repeats a round on inputs that differ by rounding."""
-        return Nearby(self.case, self.both, self.stock, self.rng, self.limits, one, self.explained)
+        return Nearby(self.case, self.both, self.stock, self.rng, self.limits, one, self.jumps)
 
     def check_again(self, one: Round) -> None:
         """Play a round that does not count, and compare its outputs. Raises Rejected."""
@@ -344,9 +356,7 @@ class Nearby:
     limits: Limits
     one: Round
     """The last round that ran."""
-    explained: Counter[bool]
-    """How many elements each kind of rounds has explained in this repetition; those in which the
-    reference rounds are True."""
+    known: KnownJumps
 
     def __post_init__(self) -> None:
         self.first = self.one
@@ -356,7 +366,7 @@ class Nearby:
 
     def __call__(self, num_left: int) -> None:
         """Play another round; so many elements are not explained yet."""
-        self.explained[self.rounds] += max(0, self.num_left - num_left)
+        self.known.explained[self.rounds] += max(0, self.num_left - num_left)
         self.num_left = num_left
         self.one = nearby_round(self.first, self.stock)
         self.rounds = self.can_round and self.is_rounding_due()
@@ -375,10 +385,23 @@ class Nearby:
         """Return whether the reference rounds in the next round."""
         if not any(map(is_float, self.stock.base[0].tensors)):
             return True
-        if self.explained[True] == self.explained[False]:
+        explained = self.known.explained
+        if explained[True] == explained[False]:
             return not self.rounds
-        explains_more = self.explained[True] > self.explained[False]
-        return explains_more != (self.num_rounds % 4 == 3)
+        return (explained[True] > explained[False]) != (self.num_rounds % 4 == 3)
+
+    def are_due(self, share: float) -> bool:
+        """Return whether elements of a round that are off, by their share, must be explained.
+        Each round may be one of those, and a program that saves work is off in more elements."""
+        return (
+            share > FEW_JUMPS
+            or self.known.num_rounds < EXPLAINED_ROUNDS
+            or self.rng.random() < EXPLAINED_SHARE
+        )
+
+    def note_explained(self) -> None:
+        """Count a round that was explained."""
+        self.known.num_rounds += 1
 
     def play(self, rounding: int | None = None) -> None:
         play(

@@ -25,7 +25,7 @@ from ..verifier.correctness import settled
 from ..verifier.inputs import InputSet, Room, same_bits, shapes_of
 from ..wire.runner import AskKept, Batch, Collect, GetReady, KeepOutputs
 from .new_inputs import Stock
-from .timed_checks import check_left, check_outputs
+from .timed_checks import Repeats, check_left, check_outputs
 from .timed_rounds import Lane, Round, new_round
 
 EARLY_ROUNDS = 4
@@ -68,7 +68,7 @@ class SecretRounds:
     tolerances: list[Tolerance]
     play: Callable[[Round], None]
     """Plays a round in both lanes that does not count."""
-    nearby: Callable[[Round], Callable[[int], None]]
+    nearby: Callable[[Round], Repeats]
     """Returns what repeats a round on inputs that differ by rounding."""
     num_rounds: int
     kept: Kept = field(default_factory=Kept)

@@ -7,6 +7,7 @@ import random
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -307,13 +308,13 @@ def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
 @pytest.mark.parametrize("explains", [True, False])
 def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, explains):
     """They stay in step: running statistics are compared after it."""
-    played, left = [], [True]
+    played, left, off = [], [True], SimpleNamespace(got=torch.zeros(1))
 
     def strays_of(got, expected, budget):
-        return "off" if left and left.pop() else None
+        return off if left and left.pop() else None
 
     def are_jumps(strays, nearby, values):
-        assert strays == {0: "off"}
+        assert strays == {0: off}
         for _ in range(3):
             nearby(1)
             assert values(0).shape[0] == 8

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -35,7 +34,7 @@ def nearby(monkeypatch, fails=None, inputs=FLOATS):
     monkeypatch.setattr(rounds, "nearby_round", lambda one, _: SimpleNamespace(of=one))
     stock = SimpleNamespace(base=[SimpleNamespace(tensors=[inputs])])
     parts = SimpleNamespace(), (), stock, random.Random(0), SimpleNamespace()
-    return rounds.Nearby(*parts, SimpleNamespace(), Counter()), seeds
+    return rounds.Nearby(*parts, SimpleNamespace(), rounds.KnownJumps()), seeds
 
 
 def test_every_second_round_rounds_by_another_seed(monkeypatch):
@@ -54,6 +53,16 @@ def test_the_kind_that_explains_more_comes_three_times_as_often(monkeypatch):
             again(num_left)
             num_left -= (seeds[-1] is not None) is useful
         assert [(one is not None) is useful for one in seeds[3:]].count(False) in (2, 3)
+
+
+def test_few_elements_are_explained_at_first_and_then_now_and_again(monkeypatch):
+    again, _ = nearby(monkeypatch)
+    few = rounds.FEW_JUMPS / 2
+    for _ in range(rounds.EXPLAINED_ROUNDS):
+        assert all(again.are_due(few) for _ in range(50))
+        again.note_explained()
+    assert 0 < sum(again.are_due(few) for _ in range(400)) / 400 < 2 * rounds.EXPLAINED_SHARE
+    assert all(again.are_due(2 * rounds.FEW_JUMPS) for _ in range(50))
 
 
 def test_every_round_rounds_where_inputs_are_whole_numbers_alone(monkeypatch):
