@@ -69,6 +69,8 @@ class Pace:
 
     confirming_s: list[float] = field(default_factory=list)
     """What confirmations took."""
+    examining_s: float = 0.0
+    """The longest that the examination of a winner took: its contract, and its repository."""
 
     def add(self, spent_s: float, foreseen_s: float) -> None:
         """Learn how fast candidates are verified here."""

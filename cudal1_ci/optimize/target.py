@@ -98,8 +98,8 @@ COVERED = "the same is proposed as `{proposer}`"
 OVER_THE_LIMIT = "more than {most} candidates in a round (`review.num-candidates`)"
 AT_THE_BOUND = "what was found takes about the least time that any form of the call can take"
 NEAR_THE_BOUND = 1.05
-LEAST_CONFIRMED_S = 15.0
-"""Seconds that a confirmation may take, also where less is left of the budget."""
+LEAST_CONFIRMED_S = 10.0
+"""Seconds for a confirmation. With less left, only the first gain of a run is confirmed."""
 SAVED_BY_A_NEW_RULE = 0.15
 KNOWN_S = 0.01
 """Seconds that an evaluation takes that is known."""
@@ -427,7 +427,7 @@ class TargetSearch:
         """Examine the contract of what would be proposed, and ask its repository, until the best
         candidate breaks nothing. Texts of a task are not proposed to anyone who calls them
         otherwise."""
-        problem = self.problem
+        problem, began_s = self.problem, time.monotonic()
         while (place := speedups.best(self.evaluations, problem.workloads)) is not None:
             winner = self.evaluations[place]
             if not isinstance(problem.reference, TreeProgram):
@@ -439,6 +439,8 @@ class TargetSearch:
                 return
             self.evaluations[place] = examined
             self.context.keep(self.target, examined)
+            pace = self.context.pace
+            pace.examining_s = max(pace.examining_s, time.monotonic() - began_s)
 
     def examined(self, winner: Evaluation) -> Evaluation:
         """Return an evaluation with its contract; the same where the settings leave it out."""
@@ -671,11 +673,18 @@ class TargetSearch:
             most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
             if number >= most or context.is_over() or self.is_beaten(index):
                 break
+            if self.confirming_most_s() < LEAST_CONFIRMED_S and context.pace.has_gain:
+                self.was_cut = True
+                break
             self.confirm(index)
         self.examine_winners()
         context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
         context.pace.unconfirmed.pop(self.target, None)
         context.pace.confirming_s.append(time.monotonic() - began_s)
+
+    def confirming_most_s(self) -> float:
+        """Return the seconds that are left for a confirmation, before its winner is examined."""
+        return self.context.total_left_s() - self.context.pace.examining_s
 
     def is_beaten(self, index: int) -> bool:
         """Return whether what is confirmed is faster than a screened candidate may be."""
@@ -687,8 +696,8 @@ class TargetSearch:
         """Measure a screened candidate in fresh processes."""
         context, screened = self.context, self.evaluations[index]
         context.progress.candidate_started(self.target, screened.candidate)
-        left_s = context.total_left_s()
-        most = {} if math.isinf(left_s) else {"most_s": max(left_s, LEAST_CONFIRMED_S)}
+        most_s = self.confirming_most_s()
+        most = {} if math.isinf(most_s) else {"most_s": max(most_s, LEAST_CONFIRMED_S)}
         evaluation = context.session.confirm(self.problem, screened.candidate, **most)
         context.keep(self.target, evaluation)
         self.evaluations[index] = evaluation

@@ -135,7 +135,23 @@ def test_a_confirmation_may_take_what_is_left_of_the_budget(tmp_path, clock):
 
     assert limits(None) == [None]
     assert limits(100.0) == [100.0 - EVERY_S]
-    assert limits(EVERY_S + 1.0) == [LEAST_CONFIRMED_S]
+    assert limits(EVERY_S + 1.0) == [LEAST_CONFIRMED_S], "the first gain of a run"
+
+
+def test_no_other_confirmation_is_begun_that_would_end_after_the_budget(tmp_path, clock):
+    strategy = Edits(one=("scan",), two=("norm",))
+    speedups = {"scan": 3.0, "norm": 2.0}
+    ranking = seen(scan=1.0, norm=1.0)
+
+    def order(budget_s):
+        folder = tmp_path / str(budget_s)
+        folder.mkdir()
+        return run(folder, clock, ranking, strategy, speedups, budget_s=budget_s)[0].order
+
+    least_s = 2 * EVERY_S + 30.0
+    assert {"one:scan!", "two:norm!"} <= {*order(least_s + LEAST_CONFIRMED_S + 1.0)}
+    assert "one:scan!" in order(least_s + LEAST_CONFIRMED_S - 1.0)
+    assert "two:norm!" not in order(least_s + LEAST_CONFIRMED_S - 1.5)
 
 
 def test_what_was_found_makes_less_of_the_rest_worth_a_try(tmp_path, clock):
