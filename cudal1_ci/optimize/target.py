@@ -49,7 +49,12 @@ from cudal1_ci.optimize.ranking import (
 from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost
-from cudal1_ci.processes.device_wait import GaveUp, patient_until
+from cudal1_ci.processes.device_wait import (
+    BESIDE_OTHERS_S,
+    NOTICED_S,
+    GaveUp,
+    patient_until,
+)
 from cudal1_ci.propose import Noticed, RebasedStrategy, RecordingStrategy, Strategy
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.llm.analysis_check import contradictions
@@ -128,7 +133,8 @@ def advance(search: TargetSearch) -> bool:
     """Do what is worth most on a target; return whether anything may be left to do."""
     context = search.context
     try:
-        with patient_until(context.is_over, context.progress.waiting):
+        noticed_s = NOTICED_S if context.num_slots == 1 else BESIDE_OTHERS_S
+        with patient_until(context.is_over, context.progress.waiting, noticed_s):
             return search.advance()
     except KeyboardInterrupt:
         context.ending.was_interrupted = True

@@ -19,13 +19,14 @@ POLL_S = 0.25
 """Seconds between two checks whether the time is over. No wait ends sooner. A verifier reports
 every time that it takes the device, so a wait of no length must cost nothing."""
 
-NOTICED_S = 10.0
-"""A wait of this length is reported."""
+NOTICED_S, BESIDE_OTHERS_S = 10.0, 60.0
+"""A wait of this length is reported; the other one where a run's own verifiers wait for each
+other."""
 WAITING = "waiting for the device: another process of this machine measures on it"
 
 IsOver = Callable[[], bool]
 Say = Callable[[str], None]
-_patience: ContextVar[tuple[IsOver, Say] | None] = ContextVar("patience", default=None)
+_patience: ContextVar[tuple[IsOver, Say, float] | None] = ContextVar("patience", default=None)
 
 
 class GaveUp(Exception):
@@ -33,10 +34,12 @@ class GaveUp(Exception):
 
 
 @contextmanager
-def patient_until(is_over: IsOver, say: Say = lambda _: None) -> Iterator[None]:
+def patient_until(
+    is_over: IsOver, say: Say = lambda _: None, noticed_s: float = NOTICED_S
+) -> Iterator[None]:
     """Let this thread give up a wait once `is_over()` returns True. It is called during the
-    wait. A long wait is reported with `say`."""
-    token = _patience.set((is_over, say))
+    wait. One of `noticed_s` seconds is reported with `say`."""
+    token = _patience.set((is_over, say, noticed_s))
     try:
         yield
     finally:
@@ -54,14 +57,13 @@ def until(is_there: Callable[[float], bool]) -> None:
     Raises:
         GaveUp: It returned False, and the time is over.
     """
-    patience = _patience.get()
-    noticed_s = time.monotonic() + NOTICED_S
+    patience, started_s, is_noticed = _patience.get(), time.monotonic(), False
     while not is_there(POLL_S):
         if patience is None:
             continue
-        is_over, say = patience
+        is_over, say, noticed_s = patience
         if is_over():
             raise GaveUp("the device was waited for until the run was over")
-        if time.monotonic() > noticed_s:
-            noticed_s = float("inf")
+        if not is_noticed and time.monotonic() > started_s + noticed_s:
+            is_noticed = True
             say(WAITING)

@@ -84,13 +84,13 @@ def test_a_device_that_is_free_in_time_is_held_alone():
                 pass
 
 
-def test_a_long_wait_is_reported_once(monkeypatch):
-    monkeypatch.setattr(device_wait, "NOTICED_S", 0.0)
+@pytest.mark.parametrize(("noticed_s", "num_said"), [(0.0, 1), (LONG_S, 0)])
+def test_a_long_wait_is_reported_once(noticed_s, num_said):
     said = []
-    with held("exclusive") as is_free, patient_until(lambda: False, said.append):
+    with held("exclusive") as is_free, patient_until(lambda: False, said.append, noticed_s):
         threading.Timer(1.0, is_free.set).start()
         with lock.exclusive("gpu"):
-            assert said == [device_wait.WAITING]
+            assert said == [device_wait.WAITING] * num_said
 
 
 def judged(*replies, pause_s=0.0):
