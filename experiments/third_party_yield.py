@@ -11,6 +11,18 @@ one of them, and no rule was written with one of them in view.
 - for diffusion: rectified-flow-pytorch, GenerativeModels, transfusion-pytorch
 
 Each CHECKOUT has been traced: `cudal1-ci trace CHECKOUT --timeout 300 -- python -m pytest tests`.
+
+**Second choice, stated before any of these was measured.** Of the lists above, other results name
+all that is left but transfusion-pytorch. So again the first two that qualify of each list: pure
+PyTorch, and a README, main blocks or tests that run on a CPU without downloads or compiled
+extensions. No result, page or form names one of them, and no rule was written with one in view.
+
+- like vit-pytorch: External-Attention-pytorch, TimeSformer-pytorch, CoCa-pytorch
+- like transformers: performer-pytorch, reformer-pytorch, memorizing-transformers-pytorch
+- for diffusion: transfusion-pytorch, imagen-pytorch, video-diffusion-pytorch
+
+Each has been traced by what it has itself: `cudal1-ci trace CHECKOUT --timeout 240`.
+
 Every target with a workload is recorded once, under its first workload, as `explain` does, and the
 strategies are asked: the rewrites of texts alone are `before`, all source edits are `after`.
 Nothing is timed, so a proposal may still be refused or gain nothing.
