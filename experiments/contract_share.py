@@ -65,7 +65,7 @@ def tree(folder: Path, kind: str) -> Iterator[Program]:
     settings = settings_of(folder, {}, {})
     with tempfile.TemporaryDirectory() as state:
         settings = msgspec.structs.replace(settings, state_dir=state)
-        plan = plan_of(folder, settings, SilentProgress())
+        plan = plan_of(Scope(folder), settings, SilentProgress())
     for target in plan.targets:
         for strategy in default_strategies(settings.playbook, kind) if target.problem else ():
             assert target.problem is not None

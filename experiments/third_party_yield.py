@@ -22,6 +22,7 @@ extensions. No result, page or form names one of them, and no rule was written w
 - for diffusion: transfusion-pytorch, imagen-pytorch, video-diffusion-pytorch
 
 Each has been traced by what it has itself: `cudal1-ci trace CHECKOUT --timeout 240`.
+imagen-pytorch reads a configuration from a network when it is imported, so it does not qualify.
 
 Every target with a workload is recorded once, under its first workload, as `explain` does, and the
 strategies are asked: the rewrites of texts alone are `before`, all source edits are `after`.
@@ -49,6 +50,7 @@ from recall import LAYOUTS, kind_of
 
 from cudal1_ci.cli.execution import session_of
 from cudal1_ci.cli.scan_options import plan_of
+from cudal1_ci.cli.scope import Scope
 from cudal1_ci.config import load_settings
 from cudal1_ci.optimize.strategies import covering, default_strategies, proposed_by
 from cudal1_ci.optimize.understanding import understanding_of
@@ -67,7 +69,7 @@ HOTTEST = 8
 def counted(folder: Path, python: Path, patches: Path | None, only: str) -> dict[str, Any]:
     """Return what is proposed for every target of a traced checkout that has a workload."""
     settings = load_settings(folder, overrides={"device": "cpu", "python": str(python.absolute())})
-    plan = plan_of(folder, settings, SilentProgress())
+    plan = plan_of(Scope(folder), settings, SilentProgress())
     posed = [(one.target, one.problem) for one in plan.targets if one.problem is not None]
     started_s = time.monotonic()
     with session_of(settings, folder.resolve()) as session:
