@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from cudal1_ci.cli.execution import settings_of  # noqa: E402
 from cudal1_ci.cli.scan_options import plan_of  # noqa: E402
+from cudal1_ci.cli.scope import Scope  # noqa: E402
 from cudal1_ci.errors import CudaL1Error  # noqa: E402
 from cudal1_ci.optimize.strategies import default_strategies  # noqa: E402
 from cudal1_ci.records import Candidate, Evaluation, Problem, TextProgram, Verdict  # noqa: E402
