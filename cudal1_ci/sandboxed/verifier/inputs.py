@@ -26,7 +26,15 @@ from ..wire.arguments import GivenCall, TensorSpec
 from ..wire.runner import LaidSet
 from ..wire.tensors import Slot
 from .compare import as_bools
-from .invariants import FLAGS, Names, are_flags, common, draw_whole_numbers, impose
+from .invariants import (
+    FLAGS,
+    Names,
+    are_flags,
+    common,
+    draw_whole_numbers,
+    impose,
+    without_repeats,
+)
 from .magnitude import pieces
 
 FEWEST_ORDERED = 4
@@ -227,7 +235,10 @@ def draw(spec: TensorSpec, generator: torch.Generator) -> torch.Tensor:
         kept = draw_whole_numbers(shape, spec.invariants, first, last, generator)
         if kept is not None:
             flat = torch.empty(max(span(shape, stride), 0), dtype=dtype, device=generator.device)
-            return flat.as_strided(shape, stride).copy_(kept)
+            whole = flat.as_strided(shape, stride)
+            written = without_repeats(whole)
+            written.copy_(kept[tuple(slice(size) for size in written.shape)])
+            return whole
     count = max(span(shape, stride), 0)
     flat = torch.empty(count, dtype=working_dtype(dtype), device=generator.device)
     if dtype == torch.bool:

@@ -48,6 +48,7 @@ def impose(tensor: torch.Tensor, names: Names, low: float | None, high: float | 
     """Change floats in place so that they keep to what is stated."""
     if not names or not tensor.numel():
         return
+    tensor = without_repeats(tensor)
     if "range" in names:
         tensor.clamp_(low, high)
     if "sorted" in names or "descending" in names:
@@ -60,6 +61,14 @@ def impose(tensor: torch.Tensor, names: Names, low: float | None, high: float | 
         make_definite(tensor)
     if FLAGS in names:
         tensor.copy_(tensor.abs() > tensor.abs().max() / 2)
+
+
+def without_repeats(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the part of an expanded tensor that holds each of its elements once."""
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
 
 
 def put_in_pairs(tensor: torch.Tensor) -> None:

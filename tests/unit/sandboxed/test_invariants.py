@@ -82,6 +82,8 @@ DRAWN = [
     (spec((16, 4), low=0.0, high=50.0, invariants=("pairs",)), "pairs"),
     (spec((16, 9), "bfloat16", low=0.0, high=1.0, invariants=("shares",)), "shares"),
     (spec((3, 9), low=-1.0, high=1.0, invariants=("sorted", "range")), "sorted"),
+    (spec((3, 9), "int64", stride=(0, 1), low=5, high=40, invariants=("sorted",)), "sorted"),
+    (spec((3, 9), stride=(0, 1), low=-1.0, high=1.0, invariants=("sorted", "range")), "sorted"),
 ]
 
 
@@ -91,6 +93,7 @@ def test_what_is_drawn_keeps_to_it_and_is_other_every_time(one, name):
     for tensor in found:
         assert tensor.dtype == getattr(torch, one.dtype)
         assert tensor.shape == one.shape
+        assert one.stride in (None, tensor.stride())
         assert name in invariants_of(tensor)
         if name != "pairs":
             assert float(tensor.float().min()) >= one.low
