@@ -125,14 +125,20 @@ BLOCKS = {
     "Refused": Block("docs/published-kernels.md", CARD, lambda _: refused(assets.path(CARD))),
     "Third party": Block("docs/results.md", "results/third-party.json", third_party.table),
     "Harvest": Block(REPOSITORIES, "results/harvest.json", harvest.table),
+    "Third party new yield": Block(
+        "docs/results.md", "results/third-party-yield-new.json", third_party_yield.table
+    ),
     "Third party first yield": Block(
-        "docs/results.md", "results/third-party-yield-first.json", third_party_yield.table
+        REPOSITORIES, "results/third-party-yield-first.json", third_party_yield.table
     ),
     "Third party yield": Block(
         REPOSITORIES, "results/third-party-yield.json", third_party_yield.table
     ),
     "Third party patches": Block(
         REPOSITORIES, "results/third-party-patches.json", third_party_patches.table
+    ),
+    "Third party new patches": Block(
+        REPOSITORIES, "results/third-party-patches-new.json", third_party_patches.table
     ),
     "GPU modules": Block("docs/results.md", "results/gpu-modules.json", gpu_modules.table),
     "Cases on an H100": Block(

@@ -6,7 +6,9 @@
     python experiments/third_party_patches.py --show FILE            # the table
 
 Patches are those whose file names contain NAME. Each is applied to a copy of the checkout by
-itself, and taken back. Rows are added to those that FILE has.
+itself, and taken back. Rows are added to those that FILE has. Without a test, the blocks of
+READMEs and main blocks that use the patched module run on both trees, at most four a patch, and
+what they give and print is compared.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from typing import Any
 
 from provenance import provenance
 
+from cudal1_ci.discover.scripts import scripts_of
+from cudal1_ci.optimize.own_programs import differences
+from cudal1_ci.processes.harvest import Harvester, Limits
+
 OPTIONS = ("-q", "-p", "no:cacheprovider", "--no-header", "-rf")
+MOST_BLOCKS = 4
 NOT_COPIED = (".git", ".cudal1-ci", "__pycache__")
 
 
@@ -42,6 +49,54 @@ def patched(folder: Path, file: Path, *options: str) -> None:
     subprocess.run(command, cwd=folder, check=True)
 
 
+def blocks_of(folder: Path, file: Path) -> list[Any]:
+    """Return blocks that use the module that a patch changes; else any that use its package."""
+    found = [script for script in scripts_of(folder) if script.kind in ("readme", "main")]
+    text = file.read_text(encoding="utf-8")
+    (path,) = {line[6:].split("\t")[0] for line in text.splitlines() if line.startswith("+++ b/")}
+    module = path.removesuffix(".py").replace("/", ".")
+    for name in (module, module.partition(".")[0]):
+        named = [
+            one
+            for one in found
+            if (one.kind == "main" and one.path == path)
+            or any(name in cell.text for cell in one.cells)
+        ]
+        if named:
+            break
+    return named[:MOST_BLOCKS]
+
+
+def compared(checkout: Path, copy: Path, python: Path, file: Path) -> dict[str, Any]:
+    """Return what blocks give on both trees; what differs is run on the first one again."""
+    limits = Limits(cell_s=60.0, script_s=60.0)
+    ran = same = 0
+    failed = []
+    with (
+        Harvester(checkout, python=str(python)) as here,
+        Harvester(copy, python=str(python)) as there,
+    ):
+        for script in blocks_of(checkout, file):
+            before = here.run(script, limits=limits, compares=True)
+            if not any(cell.outcome == "ran" for cell in before.cells):
+                continue
+            after = there.run(script, limits=limits, compares=True)
+            found = {one.key: one.detail for one in differences(script, before, after)}
+            if found:
+                again = here.run(script, limits=limits, compares=True)
+                chance = {one.key for one in differences(script, before, again)}
+                found = {key: text for key, text in found.items() if key not in chance}
+            ran += 1
+            same += not found
+            failed += [f"{script.place}: {text}" for text in found.values()]
+    return {
+        "tests": "blocks that use it",
+        "before": f"{ran} ran",
+        "after": f"{same} the same",
+        "newly_failed": failed,
+    }
+
+
 def rows_of(
     checkout: Path, python: Path, files: list[Path], tests: list[str]
 ) -> list[dict[str, Any]]:
@@ -50,19 +105,21 @@ def rows_of(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / checkout.name
         shutil.copytree(checkout, folder, ignore=shutil.ignore_patterns(*NOT_COPIED))
-        before, failed_before = outcome(folder, python, tests)
+        before, failed_before = outcome(folder, python, tests) if tests else ("", set())
         for file in files:
             patched(folder, file)
-            after, failed = outcome(folder, python, tests)
+            row: dict[str, Any] = {"repository": checkout.name, "patch": file.name}
+            if tests:
+                after, failed = outcome(folder, python, tests)
+                row |= {
+                    "tests": " ".join(tests),
+                    "before": before,
+                    "after": after,
+                    "newly_failed": sorted(failed - failed_before),
+                }
+            else:
+                row |= compared(checkout, folder, python, file)
             patched(folder, file, "-R")
-            row = {
-                "repository": checkout.name,
-                "patch": file.name,
-                "tests": " ".join(tests),
-                "before": before,
-                "after": after,
-                "newly_failed": sorted(failed - failed_before),
-            }
             print(json.dumps(row), file=sys.stderr, flush=True)
             rows.append(row)
     return rows

@@ -152,7 +152,8 @@ def hottest(session: Session, target: Target, problem: Problem, recording: Recor
 
 
 def table(document: dict[str, Any]) -> list[str]:
-    """Return a row of Markdown for each repository, and one for all."""
+    """Return a row of Markdown for each repository, and one for all. Of a run that was stopped,
+    what it printed is left: not which targets were recorded."""
     lines = [
         "| repository | commit | targets | with a workload | recorded | before "
         "| with recorded calls | wrappers |",
@@ -161,15 +162,19 @@ def table(document: dict[str, Any]) -> list[str]:
     total: Counter[str] = Counter()
     for one in document["results"]:
         rows = one["targets"]
-        counts = {
+        counts: dict[str, int | str] = {
             "targets": one["num_targets"],
             "workload": len(rows),
             "recorded": sum("not_recorded" not in row for row in rows),
             **{kind: sum(bool(row[kind]) for row in rows) for kind in KINDS},
         }
         total.update(counts)
+        if one.get("stopped"):
+            counts["recorded"] = "-"
         cells = [one["repository"], f"`{one['commit'][:7]}`", *map(str, counts.values())]
         lines.append(f"| {' | '.join(cells)} |")
+    if any(one.get("stopped") for one in document["results"]):
+        total["recorded"] = "-"
     cells = ["all", "", *map(str, total.values())]
     lines.append(f"| {' | '.join(cells)} |")
     shares = [f"{100 * total[kind] / max(total['workload'], 1):.0f}" for kind in KINDS]

@@ -162,7 +162,7 @@ def test_the_readme_states_modules_and_repositories_as_their_extracts_do(extract
     said = "\n".join(extracts.read("GPU modules")["lines"])
     ((num, of, mean),) = re.findall(r"(\d+) of (\d+) modules .*? over all is (\S+x)", said)
     assert f"| {num} of {of} have a proposal; {mean} in the geometric mean |" in readme
-    cells = row(extracts, "Third party first yield", "all")
+    cells = row(extracts, "Third party new yield", "all")
     assert f"| {cells[5]} of {cells[2]} with a workload |" in readme
 
 
