@@ -446,12 +446,14 @@ class Batch:
         if not is_rebound and (len(after) != 1 or reads_of(self.loop.function, name) != own + 1):
             raise Refused
         value_read = bound_value(after[0]) if is_rebound else after[0]
-        join = None if value_read is None else the_join(value_read, name)
+        join = None if value_read is None else the_reader(value_read, name)
         lifted = self.lift.lift_any(value)
         if join is None:
             raise Refused
-        dtype = self.lift.dtype(value)
-        code = joined(self.loop.code(join.func), join, lifted, dtype)
+        if isinstance(join, cst.Call):
+            code = joined(self.loop.code(join.func), join, lifted, self.lift.dtype(value))
+        else:
+            code = last_of(join, lifted)
         if names_in(cst.parse_expression(lifted.code)) & self.changes_later:
             raise Refused
         self.pending.append(lifted.code)
@@ -512,6 +514,26 @@ def the_join(node: cst.CSTNode, name: str) -> cst.Call | None:
     ]
     names = [one for one in within(node) if isinstance(one, cst.Name) and one.value == name]
     return found[0] if len(found) == len(names) == 1 else None
+
+
+def the_reader(node: cst.CSTNode, name: str) -> cst.Call | cst.Subscript | None:
+    """Return the only expression of a node that reads a list: `torch.stack(outs)`, `outs[-1]`."""
+    names = [one for one in within(node) if isinstance(one, cst.Name) and one.value == name]
+    items = [
+        one for one in within(node) if isinstance(one, cst.Subscript) and one.value is names[0]
+    ]
+    return items[0] if len(items) == len(names) == 1 else the_join(node, name)
+
+
+def last_of(read: cst.Subscript, lifted: Lifted) -> str:
+    """Return what `outs[-1]` is. Raises: Refused, for another subscript."""
+    part = read.slice[0].slice
+    if len(read.slice) != 1 or not isinstance(part, cst.Index) or integer(part.value) != -1:
+        raise Refused
+    if lifted.turns is None or lifted.valid or lifted.repeats or not lifted.is_tensor:
+        raise Refused
+    lifted = lifted.first() if lifted.is_kept else lifted
+    return f"{bracketed(lifted.code)}[{':, ' * (lifted.turns or 0)}-1]"
 
 
 def kind_and_dimension(function: str, join: cst.Call) -> tuple[str, int]:

@@ -10,7 +10,7 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import stored_names
-from cudal1_ci.propose.recorded import lstm
+from cudal1_ci.propose.recorded import gates
 from cudal1_ci.propose.recorded.batch import Batch
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
@@ -124,13 +124,13 @@ class Steps(Batch):
 
 @dataclass
 class StepsByHand(Steps):
-    """A loop that computes the steps of an LSTM, and carries nothing else."""
+    """A loop that computes the steps of a cell, and carries nothing else."""
 
     frame: int = 0
     """The activation of the loop's function that is read."""
     operations: dict[cst.CSTNode, list[Operation]] = field(default_factory=dict)
     """Of this activation and of what it calls, by the statements of the loop."""
-    steps: lstm.Steps | None = None
+    steps: gates.Steps | None = None
 
     def read(self) -> None:
         """Find the steps. Raises: Refused, if the loop computes another thing."""
@@ -140,7 +140,7 @@ class StepsByHand(Steps):
             if statement is not None:
                 self.operations.setdefault(statement, []).append(one)
         made = sorted((o for some in self.operations.values() for o in some), key=index_of)
-        steps = lstm.steps_of(graph, made)
+        steps = gates.steps_of(graph, made)
         self.inner = {number for one in steps.steps for number in one.operations}
         self.own: list[cst.BaseSmallStatement] = []
         self.kinds: dict[str, int] = {}
@@ -154,7 +154,7 @@ class StepsByHand(Steps):
                 self.kinds |= {name: self.kinds[o] for name, o in pairs if o in self.kinds}
         self.root = self.statement_of(steps.steps[0].root)
         scope = source.scope(self.loop.inside[0])
-        values = steps.first_state(), steps.steps[0].cell
+        values = steps.first_states()
         names = [
             [one for one, kind in self.kinds.items() if kind == at and is_held(scope, one, value)]
             for at, value in enumerate(values)
@@ -180,13 +180,13 @@ class StepsByHand(Steps):
         body = loop.body
         return next((one for one in (node, *loop.file.above(node)) if one in body), None)
 
-    def read_names(self, statement: cst.BaseSmallStatement, step: lstm.Step) -> None:
+    def read_names(self, statement: cst.BaseSmallStatement, step: gates.Step) -> None:
         """Know which names a statement binds to the new state and to the new cell."""
         made = [o for o in self.operations[statement] if o.index <= step.root.index]
         after = [o for o in self.loop.inside if made and o.index > made[-1].index]
         scope = self.loop.call.source.scope(after[0]) if after else {}
         for name in stored_names(statement):
-            for kind, value in enumerate((step.new_state, step.new_cell)):
+            for kind, value in enumerate(step.made):
                 if is_held(scope, name, value):
                     self.kinds[name] = kind
 
@@ -205,40 +205,39 @@ class StepsByHand(Steps):
             self.stored |= self.bound() - self.kinds.keys()
             finals = [
                 [o for o, at in self.kinds.items() if at == kind and self.loop.is_read_after({o})]
-                for kind in (0, 1)
+                for kind in range(len(self.states))
             ]
             x_all = self.steps_first(self.lift.lift(x))
             weights = [
                 self.lift.kept(code, name) if code.startswith("torch.") else code
                 for code, name in zip(self.weights(self.steps), WEIGHTS, strict=False)
             ]
-            if len(weights) == 3:
-                weights.append(f"torch.zeros_like({weights[2]})")
-            self.run(x_all, "lstm", weights, self.states, finals)
+            bias = "".join(weights[2:])
+            weights = [one or f"torch.zeros_like({bias})" for one in weights]
+            self.run(x_all, self.steps.steps[0].function, weights, self.states, finals)
             self.cell = self.all_states
         if self.cell:
             for name in stored_names(node):
                 if self.kinds.get(name) == 0:
                     self.know(name, self.steps.steps[0].root)
 
-    def weights(self, steps: lstm.Steps) -> list[str]:
+    def weights(self, steps: gates.Steps) -> list[str]:
         """Return code of the weights at the loop. Raises: Refused, if some have none."""
         source, at = self.loop.call.source, self.loop.inside[0]
         codes: dict[int, str] = {}
-        for gate in steps.steps[0].gates:
-            for product in gate.products:
-                for value in (product.weight, product.bias, *gate.biases):
-                    code = source.expression(value, at)
-                    if value is not None and code is not None:
-                        codes[value] = code
+        for term in (one for gate in steps.steps[0].gates for one in gate.terms):
+            for value in (term.weight, term.bias):
+                code = source.expression(value, at)
+                if value is not None and code is not None:
+                    codes[value] = code
         if any(names_in(cst.parse_expression(one)) & self.lift.changing for one in codes.values()):
             raise Refused
         try:
-            return lstm.Weights(steps, codes, self.states[0].partition(".")[0]).written()
+            return gates.Weights(steps, codes, self.states[0].partition(".")[0]).written()
         except KeyError:
             raise Refused from None
 
-    def input(self, steps: lstm.Steps) -> cst.BaseExpression:
+    def input(self, steps: gates.Steps) -> cst.BaseExpression:
         """Return the expression that a step reads as its input."""
         source, graph, file = self.loop.call.source, self.loop.call.graph, self.loop.file
         values = steps.inputs()
@@ -332,10 +331,10 @@ def is_cell(file: File, node: cst.Call, name: str, module: str) -> bool:
 
 
 def find_cells(call: Call) -> Iterator[Change]:
-    """Find `state = self.cell(x[:, t], state)` in a loop over steps, and an LSTM written out."""
-    has_gates = {"sigmoid", "tanh"} <= {one.name for one in call.graph.operations}
+    """Find `state = self.cell(x[:, t], state)` in a loop over steps, and a cell written out."""
+    has_gates = {"tanh", "relu"} & {one.name for one in call.graph.operations}
     for loop in loops_in(call):
-        if has_gates and isinstance(loop.node, cst.For) and (by_hand := lstm_of(loop)):
+        if has_gates and isinstance(loop.node, cst.For) and (by_hand := cell_of(loop)):
             yield by_hand
             continue
         lift = loop.lift() if isinstance(loop.node, cst.For) else None
@@ -351,8 +350,8 @@ def find_cells(call: Call) -> Iterator[Change]:
             yield change
 
 
-def lstm_of(loop: Loop) -> Change | None:
-    """Return the change of a loop that computes an LSTM by hand; None for another loop."""
+def cell_of(loop: Loop) -> Change | None:
+    """Return the change of a loop that computes a cell by hand; None for another loop."""
     changes: list[Change] = []
     for frame in {one.recorded.frame for one in loop.inside}:
         lift = loop.lift()

@@ -54,6 +54,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "clamp_min": ("input", "min"),
     "clamp_max": ("input", "max"),
     "gather": ("input", "dim", "index"),
+    "lerp": ("input", "end", "weight"),
     "linear": ("input", "weight", "bias"),
 }
 """Parameters in order, of operations whose arguments have other names than `input` and `other`."""

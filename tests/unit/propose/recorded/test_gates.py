@@ -1,4 +1,4 @@
-"""LSTMs that a loop computes by hand: one library call with equal gradients, or left alone."""
+"""Cells that a loop computes by hand: one library call with equal gradients, or left alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.unit.propose.recorded.rig import assert_same, loaded, proposed
 
 START = """import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 
 class Cell(nn.Module):
@@ -34,6 +35,20 @@ class Counted(Cell):
         return torch.sigmoid(o) * torch.tanh(c_next), c_next
 
 
+class Gated(nn.Module):
+    def __init__(self, dim, size):
+        super().__init__()
+        self.of_input = nn.Linear(dim, 3 * size, bias=False)
+        self.of_state = nn.Linear(size, 3 * size)
+
+    def forward(self, x, old):
+        new, keep, reset = self.of_state(old).chunk(3, -1)
+        x_new, x_keep, x_reset = self.of_input(x).chunk(3, -1)
+        keep = torch.sigmoid(keep + x_keep)
+        new = torch.tanh(x_new + new * torch.sigmoid(x_reset + reset))
+        return old * keep + (1.0 - keep) * new
+
+
 class Model(nn.Module):
     def __init__(self, dim=6, size=5):
         super().__init__()
@@ -45,6 +60,12 @@ class Model(nn.Module):
         self.bi, self.bf, self.bg, self.bo = (nn.Linear(dim + size, size) for _ in range(4))
         self.w, self.u, self.b = (nn.Parameter(torch.randn(n, 20)) for n in (dim, size, 1))
         self.bias = nn.Parameter(torch.randn(4 * size))
+        self.x3, self.h3 = nn.Linear(dim, 3 * size), nn.Linear(size, 3 * size)
+        self.both2 = nn.Linear(dim + size, 2 * size)
+        self.w3, self.u3 = (nn.Parameter(torch.randn(3 * size, n)) for n in (dim, size))
+        self.w1, self.u1 = (nn.Parameter(torch.randn(n, size)) for n in (dim, size))
+        self.b3, self.c3 = (nn.Parameter(torch.randn(3 * size)) for _ in range(2))
+        self.gated = Gated(dim, size)
         self.cell, self.counted = Cell(dim, size), Counted(dim, size)
         self.norm, self.drop = nn.LayerNorm(4 * size), nn.Dropout(0.5)
         self.head = nn.Linear(size, 3)
@@ -80,6 +101,14 @@ return torch.stack(outs, dim=1)""",
     h = o * torch.tanh(c)
     outs.append(h.unsqueeze(1))
 return torch.cat(outs, dim=1), (h, c)""",
+    "parts of each of two layers": """for t in range(x.size(1)):
+    i, f, g, o = self.x2h(x[:, t]).chunk(4, 1)
+    hi, hf, hg, ho = self.h2h(h).chunk(4, 1)
+    i, f, o = torch.sigmoid(i + hi), torch.sigmoid(f + hf), torch.sigmoid(o + ho)
+    c = f * c + i * torch.tanh(g + hg)
+    h = o * torch.tanh(c)
+    outs.append(h)
+return outs[-1]""",
     "a layer for each gate": """for step in x.transpose(0, 1):
     z = torch.cat((h, step), dim=-1)
     forget, write = torch.sigmoid(self.bf(z)), torch.sigmoid(self.bi(z))
@@ -129,6 +158,61 @@ return torch.stack(outs, 1), c""",
     outs.append(h_new)
 return torch.stack(outs), h""",
 }
+RESET = """    r, z, n = self.x3(x[:, t]).chunk(3, 1)
+    hr, hz, hn = self.h3(h).chunk(3, 1)
+    r, z = torch.sigmoid(r + hr), torch.sigmoid(z + hz)
+    n = torch.tanh(n + r * hn)
+    h = (1 - z) * n + z * h
+"""
+FOUND_GRU = {
+    "two layers": f"""for t in range(x.size(1)):
+{RESET}    outs.append(h)
+return torch.stack(outs, dim=1), h""",
+    "two layers that are sliced": """for t in range(x.size(1)):
+    gi, gh, s = self.x3(x[:, t]), self.h3(h), self.size
+    rz = torch.sigmoid(gi[:, : 2 * s] + gh[:, : 2 * s])
+    n = (gi[:, 2 * s :] + rz[:, :s] * gh[:, 2 * s :]).tanh()
+    h = n + rz[:, s:] * (h - n)
+    outs.append(h)
+return torch.stack(outs, 1)""",
+    "a layer for each gate, other gate": """for step in x.unbind(1):
+    z = torch.sigmoid(self.xi(step) + self.hi(h))
+    r = torch.sigmoid(self.hf(h) + self.xf(step))
+    n = torch.tanh(self.xg(step) + r * self.hg(h))
+    h = z * n + (1 - z) * h
+    outs.append(h)
+return torch.stack(outs, 1)""",
+    "one layer of both for two gates": """for t in range(x.size(1)):
+    r, z = torch.sigmoid(self.both2(torch.cat([x[:, t], h], 1))).chunk(2, 1)
+    n = torch.tanh(self.xg(x[:, t]) + self.hg(h) * r)
+    h = torch.lerp(n, h, z)
+return self.head(h)""",
+    "matrices": """for t in range(x.size(1)):
+    r, z, n = (x[:, t] @ self.w3.t() + self.b3).split(self.size, 1)
+    hr, hz, hn = F.linear(h, self.u3, self.c3).split(self.size, 1)
+    n = torch.tanh(n + torch.sigmoid(r + hr) * hn)
+    z = torch.sigmoid(z + hz)
+    h = h - z * (h - n)
+    outs.append(h)
+return torch.stack(outs)""",
+    "a module of the checkout": """for t in range(x.size(1)):
+    h = self.gated(x[:, t], h)
+    outs.append(h)
+return self.head(outs[-1])""",
+}
+FOUND_RNN = {
+    "two layers": """for t in range(x.size(1)):
+    h = torch.tanh(self.xi(x[:, t]) + self.hi(h))
+    outs.append(h)
+return torch.stack(outs, dim=1), h""",
+    "one layer of both, and a head": """for t in range(x.size(1)):
+    h = F.relu(self.bi(torch.cat((x[:, t], h), 1)))
+    outs.append(self.head(h))
+return torch.stack(outs, dim=1)""",
+    "matrices": """for x_t in x.transpose(0, 1):
+    h = (x_t @ self.w1 + h @ self.u1.t()).tanh()
+return self.head(h)""",
+}
 LEFT = {
     "a state that is dropped in part": f"{STEP}    h = self.drop(h)\n    outs.append(h)",
     "a state that is scaled": f"{STEP}    h = h * 0.5\n    outs.append(h)",
@@ -148,6 +232,21 @@ LEFT = {
     + "    outs.append(h)",
     "a module that counts": "    h, c = self.counted(x[:, t], h, c)\n    outs.append(h)",
     "one step": None,
+    "a reset before the product": RESET.replace("r * hn", "self.hi(r * h)") + "    outs.append(h)",
+    "a reset of the input": RESET.replace("n + r * hn", "hn + r * n") + "    outs.append(h)",
+    "a reset of both": RESET.replace("n + r * hn", "r * (n + hn)") + "    outs.append(h)",
+    "a reset twice": RESET.replace("n + r * hn", "n + r * (r * hn)") + "    outs.append(h)",
+    "a gate of the input": RESET.replace("z * h", "z * x[:, t, :5]") + "    outs.append(h)",
+    "a gate of another state": RESET.replace("z * h", "z * c") + "    outs.append(h)",
+    "two other gates": RESET.replace("(1 - z) * n", "(1 - r) * n") + "    outs.append(h)",
+    "an update that adds": RESET.replace("(1 - z) * n", "n") + "    outs.append(h)",
+    "an RNN that leaks": "    h = 0.5 * h + torch.tanh(self.xi(x[:, t]) + self.hi(h))\n"
+    "    outs.append(h)",
+    "an RNN of two steps": "    h, c = torch.tanh(self.xi(x[:, t]) + self.hi(c)), h\n"
+    "    outs.append(h)",
+    "an RNN that drops": "    h = self.drop(torch.tanh(self.xi(x[:, t]) + self.hi(h)))\n"
+    "    outs.append(h)",
+    "layers that follow each other": "    outs.append(torch.tanh(self.xi(x[:, t]) + self.hi(c)))",
 }
 
 
@@ -155,11 +254,14 @@ def text_of(body: str) -> str:
     return START + "".join(f"        {line}\n" for line in body.splitlines()) + END
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_steps_are_one_call(tmp_path: Path, name: str) -> None:
-    text = text_of(FOUND[name])
+CALLS = {"lstm": FOUND, "gru": FOUND_GRU, "rnn_": FOUND_RNN}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(a, b) for a, some in CALLS.items() for b in some])
+def test_steps_are_one_call(tmp_path: Path, kind: str, name: str) -> None:
+    text = text_of(CALLS[kind][name])
     new = proposed(tmp_path, text, cells.RULES)["cell_over_steps"]
-    assert "torch.lstm(" in new and "for t" not in new.split("def forward")[-1]
+    assert f"torch.{kind}" in new and "for t" not in new.split("def forward")[-1]
     for sizes in ("3, 7", "1, 4", "5, 1"):
         sized = f"BATCH, STEPS = {sizes}"
         assert_same(tmp_path, *(one.replace("BATCH, STEPS = 3, 7", sized) for one in (text, new)))
