@@ -25,6 +25,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.spans import host_number
 from cudal1_ci.propose.recorded.windows import moving
 
 
@@ -241,6 +242,8 @@ class Batch:
             lines = self.lift.free_name("mask")
             self.lines.append(f"{lines} = {index_code}")
             index_code = lines
+        if root in names_in(value) and not self.lift.varies(value):
+            raise Refused  # of all rows, but turns change them
         new = self.written_value(x, parts, value, dtype, is_mask=is_mask)
         if new is None:
             mask = self.lift.lift(cst.ensure_type(parts[0], cst.Index).value).first().code
@@ -317,19 +320,37 @@ class Batch:
     def limit(self, node: cst.BaseExpression, size: str) -> str:
         """Return the bound of a slice as a column of numbers, one for each turn; one below zero
         counts from the end."""
-        if isinstance(node, cst.Call) and len(node.args) <= 1:
-            if isinstance(node.func, cst.Name) and node.func.value == "int" and node.args:
-                return self.limit(node.args[0].value, size)
-            if isinstance(node.func, cst.Attribute) and node.func.attr.value == "item":
-                return self.limit(node.func.value, size)
-        found = self.lift.lift(node)
-        if found.rank or found.turns != 0 or self.lift.dtype(node) not in INDEX_DTYPES:
-            raise Refused
-        number, name = bracketed(found.code), self.lift.free_name("bound")
+        if not self.lift.varies(node):
+            if integer(node) < 0:
+                raise Refused
+            return self.lift.code(node)
+        number, name = bracketed(self.count(node)), self.lift.free_name("bound")
         self.lines.append(
             f"{name} = torch.where({number} < 0, {number} + {size}, {number})[:, None]"
         )
         return name
+
+    def count(self, node: cst.BaseExpression) -> str:
+        """Return code of a number of the host that turns have: one for each of them."""
+        read = host_number(node)
+        if read is not None:
+            return self.count(read)
+        if not self.lift.varies(node):
+            return self.lift.number(node)
+        is_of_tensors = node in self.loop.operations
+        if (
+            isinstance(node, cst.BinaryOperation)
+            and isinstance(node.operator, cst.Add | cst.Subtract)
+            and not is_of_tensors
+        ):
+            sign = "+" if isinstance(node.operator, cst.Add) else "-"
+            return f"{self.count(node.left)} {sign} {bracketed(self.count(node.right))}"
+        found = self.lift.lift_any(node)
+        is_number = found.is_host or self.lift.dtype(node) in INDEX_DTYPES
+        is_one = replace(found, is_host=False).is_tensor and not found.rank and found.turns == 0
+        if not is_number or not is_one:
+            raise Refused
+        return found.code
 
     def written_value(
         self,
@@ -342,7 +363,11 @@ class Batch:
     ) -> str | None:
         """Return what is written; None for `other[mask]`, which the mask chooses."""
         if not self.lift.varies(value):
-            self.check_number(value)
+            root = root_of(x.code)
+            if self.lift.ranks.get(value) == (0, dtype) and is_mask and self.loop.is_own(root):
+                self.lift.check_pure(value)
+            else:
+                self.check_number(value)
             return self.lift.code(value)
         if is_mask:
             is_same = (

@@ -149,7 +149,8 @@ class Loop:
         drawn = list(drawn_from(self.target, self.over))
         overs = [over for _, over in drawn if over is not None]
         if not self.is_even(overs):
-            if not all(is_name(one) and self.list_made_of(self.code(one)) is None for one in overs):
+            overs = [listed_tensor(one) or one for one in overs]
+            if not all(map(is_name, overs)):
                 return None
             lengths = ", ".join(f"len({self.code(one)})" for one in overs)
             lift.turns = lift.kept(f"min({lengths})", "turns")
@@ -161,8 +162,8 @@ class Loop:
                 if first is None or not (is_name(first) or self.is_stack(first)):
                     return None
                 code = self.code(first)
-                high = f"{code}.size({dim})" if dim else f"len({code})"
-                sizes = frozenset([*self.sizes(), (high, code, dim)])
+                high = lift.turns or (f"{code}.size({dim})" if dim else f"len({code})")
+                sizes = frozenset([*self.sizes(), *([] if lift.turns else [(high, code, dim)])])
                 lift.bounds = Bounds(target, 0, high, sizes)
             elif not self.draw(lift, target, over):
                 return None

@@ -69,7 +69,18 @@ def rewritten(tmp_path: Path, body: str) -> dict[str, str]:
     return proposed(tmp_path, text_of(body), loops.RULES)
 
 
+SPANS = {
+    "numbers of tensors": "    a, b = int(ids[i, 0]), lengths[i].item()\n    out[i, a:b] = 0.0",
+    "a width": "    start = int(ids[i, 0])\n    out[i, start : start + 3] = -1e9",
+    "a width of two bounds": "    n = lengths[i].item()\n    out[i, n - self.k : n] = True",
+    "a bound that stays": "    out[i, 2 : lengths[i]] = float('-inf')",
+    "a value of a tensor": "    out[i, ids[i, 1] :] = y.mean()",
+}
 FOUND = {
+    **{
+        f"spans, {name}": f"out = x.clone()\nfor i in range(len(x)):\n{lines}\nreturn out"
+        for name, lines in SPANS.items()
+    },
     "top k": """
 out = []
 for row in x:
@@ -300,6 +311,9 @@ LEFT_ALONE = {
     "a branch on the data": "row = row.clone()\n    if row[0] > 0:\n"
     "        row[0] = 0.0\n    out.append(row)",
     "random": "row = row.clone()\n    row[torch.rand(9) > 0.5] = 0.0\n    out.append(row)",
+    "a span as long as a fraction": "row = row.clone()\n    row[: int(x[i, 0] * 3)] = 0.0\n"
+    "    out.append(row)",
+    "a span of a value that rows change": "y[i, : lengths[i]] = y.mean()\n    out.append(y[i])",
     "a mask of another row": "row = row.clone()\n    row[x[0] > 0] = 0.0\n    out.append(row)",
 }
 
@@ -348,14 +362,26 @@ return torch.stack(out)
         assert_same(tmp_path, *(one.replace("ROWS, WIDTH = 4, 9", sized) for one in (text, new)))
 
 
-def test_a_zip_with_a_list_that_may_be_uneven_is_left_alone(tmp_path: Path) -> None:
-    body = """
-out = []
-for row, n in zip(x, lengths.tolist()):
-    out.append(row * n)
-return torch.stack(out)
-"""
-    assert not rewritten(tmp_path, body)
+UNEVEN_LISTS = {
+    "joined": "out = []\nfor row, n in zip(x, lengths.tolist()):\n    out.append(row * n)\n"
+    "return torch.stack(out)",
+    "written": "out = torch.zeros_like(x)\n"
+    "for i, (a, b) in enumerate(zip(first.tolist(), lengths.tolist())):\n"
+    "    out[i, a:b] = 1.0\nreturn out",
+    "written from tensors": "out = x.clone()\n"
+    "for i, (a, b) in enumerate(zip(first, lengths)):\n    out[i, a:b] = y.mean()\nreturn out",
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN_LISTS)
+def test_zip_of_lists_ends_with_the_shortest(tmp_path: Path, name: str) -> None:
+    body = f"first = ids[:, 0]\n{UNEVEN_LISTS[name]}"
+    text, new = text_of(body), rewritten(tmp_path, body)["batched_loop"]
+    size = "(0, WIDTH + 1, (ROWS,))"
+    for other in (size, size.replace("ROWS", "ROWS - 1"), size.replace("ROWS", "0")):
+        changed = (one.replace(size, other) for one in (text, new))
+        if other != "(0, WIDTH + 1, (0,))" or name != "joined":
+            assert_same(tmp_path, *changed)
 
 
 def test_zip_of_what_each_turn_unpacks_is_left_alone(tmp_path: Path) -> None:
