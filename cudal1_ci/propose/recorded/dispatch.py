@@ -123,6 +123,8 @@ class Dispatch(Searches):
             if len(target.elements) == 2 and (rank == 2 or turned):
                 covers_all = self.covers_all(value, searched)
                 self.found(assign, self.sort(searched, turned=turned or ""), covers_all=covers_all)
+            elif len(target.elements) == rank == 1:
+                self.found(assign, self.sort(searched), covers_all=False)
             return
         rows = self.rows(value)
         if rows is not None and isinstance(target, cst.Name):
@@ -148,7 +150,7 @@ class Dispatch(Searches):
         target = assign.targets[0].target
         if isinstance(target, cst.Tuple):
             names = [self.loop.code(one.value) for one in target.elements]
-            row, column = names[::-1] if sort.is_turned else names
+            row, column = names[::-1] if sort.is_turned else [*names, ""][:2]
         else:
             row = self.loop.code(target)
             column = "" if self.joined is None else self.loop.code(self.joined.target)
@@ -282,7 +284,9 @@ class Dispatch(Searches):
             return True
         node = cst.ensure_type(part, cst.Index).value
         if isinstance(node, cst.Name):
-            return node.value in (self.index, "None")
+            held = self.loop.call.source.scope(self.loop.inside[0]).get(node.value)
+            is_number = held is not None and str(held.text).isdigit()
+            return is_number or node.value in (self.index, "None")
         try:
             integer(node)
         except Refused:

@@ -71,6 +71,29 @@ for i in range(len(self.experts)):
     if here.any():
         out[here] = best[here, None] * self.experts[i](x[here])
 """,
+    "rows alone": """
+for e in range(self.n):
+    (rows,) = (route == e).nonzero(as_tuple=True)
+    out[rows] = self.experts[e](x[rows]) * best[rows].unsqueeze(-1)
+""",
+    "rows alone, of where": """
+for e, expert in enumerate(self.experts):
+    (rows,) = torch.where(e == route)
+    out.index_add_(0, rows, expert(x[rows]))
+""",
+    "slot after slot, by masks": """
+for slot in range(self.k):
+    for e in range(self.n):
+        mask = chosen[:, slot] == e
+        out[mask] += weights[mask, slot, None] * self.experts[e](x[mask])
+""",
+    "slot after slot, by masks that are tested": """
+for j in range(chosen.shape[1]):
+    for i, expert in enumerate(self.experts):
+        here = i == chosen[:, j]
+        if here.any():
+            out[here] = out[here] + expert(x[here]) * weights[here, j].unsqueeze(-1)
+""",
     "mask of any slot": """
 full = torch.zeros(x.size(0), self.n).scatter_(1, chosen, weights)
 for i, expert in enumerate(self.experts):
