@@ -395,9 +395,13 @@ class Lift:
             return None
         if index == 0 and made and made[0].name in ("max", "min") and isinstance(base, cst.Call):
             over = self.source.operands(made[0])[0]
-            if over is not None and self.varies(over) and (x := self.lift_any(over)).valid:
-                name = f"a{made[0].name}"
-                return reduced(base, made, x, name, self.dtype(over), self.kept)
+            name = f"a{made[0].name}"
+            if over is not None and self.varies(over):
+                x, dtype = self.lift_any(over), self.dtype(over)
+                if x.valid:
+                    return reduced(base, made, x, name, dtype, self.kept)
+                if x.classes and x.code and self.is_float(over) and self.bounds is not None:
+                    return by_class(base, made, x, name, self.bounds.high, self.kept)
         pair = self.lift_any(base)
         if not pair.pair or index not in (0, 1):
             raise Refused

@@ -12,6 +12,8 @@ from cudal1_ci.propose.recorded.source import bracketed
 
 REDUCED = ("sum", "mean", "amax", "amin", "std", "var")
 FLOATS = ("float", "bfloat")
+EMPTY = {"amax": "-inf", "amin": "inf"}
+"""The extremum of no numbers."""
 
 
 def host_number(node: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -68,8 +70,7 @@ def reduced(
     total = f"torch.where({mask}, {x.code}, 0).sum(1)"
     code = total
     if name in ("amax", "amin"):
-        empty = "-inf" if name == "amax" else "inf"
-        code = f'torch.where({mask}, {x.code}, float("{empty}")).{name}(1)'
+        code = f'torch.where({mask}, {x.code}, float("{EMPTY[name]}")).{name}(1)'
     elif name != "sum":
         code = f"{total} / {count}{wide}"
     if name in ("std", "var"):
@@ -88,8 +89,8 @@ def by_class(
     high: str,
     keep: Callable[[str, str], str],
 ) -> Lifted:
-    """Return the sum or the mean of the rows of each class. Rows of no class are added to a last
-    one, which is cut off.
+    """Return the sum, the mean or an extremum of the rows of each class. Rows of no class are
+    added to a last one, which is cut off. A class without rows has no extremum: it raises.
 
     Args:
         node: The call.
@@ -99,18 +100,22 @@ def by_class(
         high: Code of the number of classes.
         keep: Returns a name for code.
     """
-    if not is_over_first(node, operations, x) or name not in ("sum", "mean"):
+    if not is_over_first(node, operations, x) or name not in ("sum", "mean", "amax", "amin"):
         raise Refused
     number, first = bracketed(high), f"[:{'' if high.isalnum() else ' '}{high}]"
     more = str(int(high) + 1) if high.isdigit() else f"{number} + 1"
     classes = keep(f"{bracketed(x.classes)}.clamp(-1, {high}) % {bracketed(more)}", "classes")
-    rows = bracketed(x.code)
+    rows, nones = bracketed(x.code), "".join(", None" for _ in range(x.rank - 1))
     sizes = "".join(f", {rows}.size({dim})" for dim in range(1, x.rank))
+    if name in ("amax", "amin"):
+        start = f'{rows}.new_full(({more}{sizes or ","}), float("{EMPTY[name]}"))'
+        spread = f"{bracketed(classes)}[:{nones}].expand_as({x.code})" if nones else classes
+        code = f'{start}.scatter_reduce(0, {spread}, {x.code}, "{name}"){first}'
+        return Lifted(code, x.rank - 1, 0, is_computed=True)
     code = f"{rows}.new_zeros({more}{sizes}).index_add_(0, {classes}, {x.code}){first}"
     if name == "mean":
-        wide = "".join(", None" for _ in range(x.rank - 1))
         count = f"{bracketed(classes)}.bincount(minlength={more}){first}"
-        code += f" / {count}" + (f"[:{wide}]" if wide else "")
+        code += f" / {count}" + (f"[:{nones}]" if nones else "")
     return Lifted(code, x.rank - 1, 0, is_computed=True)
 
 

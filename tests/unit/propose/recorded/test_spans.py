@@ -151,6 +151,23 @@ return centers
 """,
     "of numbers": "return torch.stack([flat[:, 0][labels == c].sum() for c in range(4)])",
 }
+OF_ALL = {
+    "largest": "return torch.stack([flat[labels == c].amax(0) for c in range(n)])",
+    "smallest, of pairs": """
+out = []
+for c in range(n):
+    mine = labels == c
+    out.append(flat[mine].min(dim=0).values)
+return torch.stack(out)
+""",
+    "largest of numbers": """
+best = torch.zeros(n, dtype=x.dtype)
+for c in range(n):
+    best[c] = flat[:, 1][c == labels].max()
+return best
+""",
+}
+"""Of classes that all have rows."""
 CLASSES_LEFT = {
     "the next class": "out.append(flat[labels == c + 1].sum(0))",
     "another class": "out.append(flat[labels != c].sum(0))",
@@ -178,6 +195,20 @@ def test_rows_are_added_by_their_class(tmp_path: Path, name: str) -> None:
                 outputs(text.replace(old, other), tmp_path / "again.py", seed),
                 equal_nan=True,
             )
+
+
+@pytest.mark.parametrize("name", OF_ALL)
+def test_extremes_of_classes_are_scattered(tmp_path: Path, name: str) -> None:
+    given = "n, flat = 3, x.flatten(0, 1)\nlabels = torch.arange(len(flat)) % (n + 1)\n"
+    text = text_of(given + OF_ALL[name].strip())
+    (new,) = proposed(tmp_path, text, loops.RULES).values()
+    assert "for " not in new and ".scatter_reduce(" in new
+    for old, other in [("", ""), *INPUTS.values()]:
+        torch.testing.assert_close(
+            outputs(new.replace(old, other), tmp_path / "after.py"),
+            outputs(text.replace(old, other), tmp_path / "again.py"),
+            equal_nan=True,
+        )
 
 
 @pytest.mark.parametrize("name", CLASSES_LEFT)
