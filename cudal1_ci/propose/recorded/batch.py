@@ -25,7 +25,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.recorded.spans import host_number
+from cudal1_ci.propose.recorded.spans import any_class, host_number
 from cudal1_ci.propose.recorded.windows import moving
 
 
@@ -154,7 +154,8 @@ class Batch:
         elif isinstance(value, cst.Name):
             self.lift.dtypes[name] = self.lift.dtype(value)
         is_copy = self.writes and lifted.is_new and lifted.ragged is None
-        if not (lifted.is_tensor or lifted.pair) or not (lifted.is_computed or is_copy):
+        is_whole = lifted.is_tensor or lifted.pair or (lifted.classes and lifted.code)
+        if not is_whole or not (lifted.is_computed or is_copy):
             self.forget(name)
             self.lift.known[name] = lifted
             return
@@ -437,6 +438,11 @@ class Batch:
         if not isinstance(out, cst.Name) or bounds is None or not self.loop.is_fresh(out.value):
             raise Refused
         parts = [one.slice for one in target.slice]
+        only = parts[0].value if len(parts) == 1 and isinstance(parts[0], cst.Index) else None
+        mask = self.lift.known.get(only.value) if isinstance(only, cst.Name) else None
+        if mask is not None and mask.classes and not mask.code:
+            self.write_classes(out.value, mask, value)
+            return
         turning = [i for i, one in enumerate(parts) if self.lift.varies(one)]
         if len(turning) != 1 or not isinstance(parts[turning[0]], cst.Index):
             raise Refused
@@ -453,6 +459,16 @@ class Batch:
         while len(whole) > 1 and whole[-1] == ":":
             whole.pop()
         self.lines.append(f"{out.value}[{', '.join(whole)}] = {moved(lifted, at)}")
+
+    def write_classes(self, out: str, mask: Lifted, value: cst.BaseExpression) -> None:
+        """Write the rows of all classes of `out[classes == i] = ...` at once."""
+        new = self.lift.lift_any(value)
+        held = self.loop.call.graph.of(self.loop.held(out, self.loop.inside))
+        is_same = held is not None and (len(held.shape), held.dtype) == self.lift.ranks.get(value)
+        if new.classes != mask.classes or not new.code or not is_same or self.lift.bounds is None:
+            raise Refused
+        is_any = any_class(new, self.lift.bounds.high, self.lift.kept)
+        self.lines.append(f"{out}[:] = torch.where({is_any}, {new.code}, {out})")
 
     def append(self, name: str, value: cst.BaseExpression) -> None:
         """Join the turns where the list was joined."""

@@ -53,11 +53,14 @@ from cudal1_ci.propose.recorded.source import STRINGS, File, Source, bracketed
 from cudal1_ci.propose.recorded.spans import (
     FLOATS,
     REDUCED,
+    any_class,
     by_class,
     host_number,
     masked,
     reduced,
     rolled,
+    softmax_by_class,
+    spread_to_rows,
 )
 from cudal1_ci.propose.recorded.windows import Moving, Starts, moving, unfolded, width
 
@@ -259,6 +262,8 @@ class Lift:
         if operation.name not in BINARY | UNARY and not is_pairwise:
             raise Refused
         parts = [self.operand(one, operands) for one in operands]
+        if any(one.classes for one in parts):
+            return self.of_classes(node, operands, parts)
         valid = {one.valid for one in parts} - {""}
         if len(valid) > 1 or (valid and any(one.rank and not one.valid for one in parts)):
             raise Refused
@@ -268,6 +273,30 @@ class Lift:
         picked = self.picked_by(node, parts)
         new = self.rebuilt(node, operands, aligned(parts))
         return replace(new, valid="".join(valid), picked=picked)
+
+    def of_classes(
+        self, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression], parts: list[Lifted]
+    ) -> Lifted:
+        """Return an operation on the rows of each class, at the rows of all of them."""
+        x = next(one for one in parts if one.classes)
+        if {one.classes for one in parts} - {x.classes, ""} or self.bounds is None:
+            raise Refused
+        new, high = {}, self.bounds.high
+        for operand, part in zip(operands, parts, strict=True):
+            if part.classes and not part.is_computed:
+                safe = f"torch.where({any_class(x, high, self.kept)}, {part.code}, 1)"
+                part = replace(part, code=self.kept(safe, "rows"))
+            elif part.turns is not None and not part.classes:
+                if part.turns or part.is_kept or part.rank != x.rank - 1:
+                    raise Refused
+                part = spread_to_rows(part, x, high, self.kept)
+            if part.rank != (x.rank if part.classes else 0):
+                raise Refused
+            new[operand] = part.code
+        dtypes = {self.dtype(one) for one in operands if one in self.ranks}
+        if self.rank(node) != x.rank or len(dtypes) > 1:
+            raise Refused
+        return replace(x, code=self.swapped(node, new), is_computed=True)
 
     def picked_by(self, node: cst.BaseExpression, parts: Sequence[Lifted]) -> str:
         """Return the positions on whose elements alone an operation's elements depend."""
@@ -283,7 +312,7 @@ class Lift:
         others = [one for one in operands if one is not node]
         if offset is None or len(others) != 1 or self.bounds is None:
             found = self.lift_any(node)
-            return found if found.valid else self.lift(node)
+            return found if found.valid or (found.classes and found.code) else self.lift(node)
         if not self.is_float(others[0]) and self.dtype(others[0]) != "int64":
             raise Refused
         device = bracketed(self.lift(others[0]).code)
@@ -489,6 +518,11 @@ class Lift:
         name = operation.name
         is_whole_max = name in ("max", "min") and len(node.args) + self.is_method(node) == 1
         name = WHOLE[name] if is_whole_max else name
+        if name == "softmax" and self.varies(real[0]) and self.bounds is not None:
+            x = self.lift_any(real[0])
+            if x.classes and x.code and self.is_float(real[0]):
+                made = self.operations[node]
+                return softmax_by_class(node, made, x, self.bounds.high, self.kept)
         if name in REDUCED and self.varies(real[0]):
             x, made, dtype = self.lift_any(real[0]), self.operations[node], self.dtype(real[0])
             if x.valid:
@@ -541,7 +575,7 @@ class Lift:
         for one in operands[1:]:
             self.check_pure(one)
         x = self.dense(self.lift_any(operands[0]))
-        if not x.valid and not x.is_tensor:
+        if not x.valid and not x.is_tensor and not (x.classes and x.code):
             raise Refused
         if name == "clone" and x.is_new and not self.writes:
             return x

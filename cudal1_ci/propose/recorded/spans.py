@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -88,6 +89,8 @@ def by_class(
     name: str,
     high: str,
     keep: Callable[[str, str], str],
+    *,
+    is_cut: bool = True,
 ) -> Lifted:
     """Return the sum, the mean or an extremum of the rows of each class. Rows of no class are
     added to a last one, which is cut off. A class without rows has no extremum: it raises.
@@ -99,12 +102,13 @@ def by_class(
         name: The operation.
         high: Code of the number of classes.
         keep: Returns a name for code.
+        is_cut: Whether the last one is cut off.
     """
     if not is_over_first(node, operations, x) or name not in ("sum", "mean", "amax", "amin"):
         raise Refused
-    number, first = bracketed(high), f"[:{'' if high.isalnum() else ' '}{high}]"
-    more = str(int(high) + 1) if high.isdigit() else f"{number} + 1"
-    classes = keep(f"{bracketed(x.classes)}.clamp(-1, {high}) % {bracketed(more)}", "classes")
+    first, more = f"[:{'' if high.isalnum() else ' '}{high}]" * is_cut, one_more_than(high)
+    classes = numbers_of(x, high, keep)
+    x = replace(x, code=keep(x.code, "rows")) if x.is_computed else x
     rows, nones = bracketed(x.code), "".join(", None" for _ in range(x.rank - 1))
     sizes = "".join(f", {rows}.size({dim})" for dim in range(1, x.rank))
     if name in ("amax", "amin"):
@@ -117,6 +121,47 @@ def by_class(
         count = f"{bracketed(classes)}.bincount(minlength={more}){first}"
         code += f" / {count}" + (f"[:{nones}]" if nones else "")
     return Lifted(code, x.rank - 1, 0, is_computed=True)
+
+
+def one_more_than(high: str) -> str:
+    """Return code of the number after the last class."""
+    return str(int(high) + 1) if high.isdigit() else f"{bracketed(high)} + 1"
+
+
+def numbers_of(x: Lifted, high: str, keep: Callable[[str, str], str]) -> str:
+    """Return the class of each row; that of a row of no class is the number of classes."""
+    more = bracketed(one_more_than(high))
+    return bracketed(keep(f"{bracketed(x.classes)}.clamp(-1, {high}) % {more}", "classes"))
+
+
+def softmax_by_class(
+    node: cst.Call,
+    operations: Sequence[Operation],
+    x: Lifted,
+    high: str,
+    keep: Callable[[str, str], str],
+) -> Lifted:
+    """Return the softmax over the rows of each class, as `by_class` takes its arguments."""
+    classes = numbers_of(x, high, keep)
+    most = keep(by_class(node, operations, x, "amax", high, keep, is_cut=False).code, "most")
+    weights = keep(f"({x.code} - {most}[{classes}]).exp()", "weights")
+    rows = replace(x, code=weights, is_computed=True)
+    total = keep(by_class(node, operations, rows, "sum", high, keep, is_cut=False).code, "total")
+    return replace(rows, code=f"{weights} / {total}[{classes}]")
+
+
+def spread_to_rows(value: Lifted, x: Lifted, high: str, keep: Callable[[str, str], str]) -> Lifted:
+    """Return the value of each class at its rows, and 1 at a row of no class."""
+    each = bracketed(keep(value.code, "each"))
+    whole = keep(f"torch.cat([{each}, {each}.new_ones(1, *{each}.shape[1:])])", "each")
+    return replace(x, code=f"{whole}[{numbers_of(x, high, keep)}]", is_computed=True)
+
+
+def any_class(x: Lifted, high: str, keep: Callable[[str, str], str]) -> str:
+    """Return the mask of the rows that are of a class, as wide as rows are."""
+    nones = "".join(", None" for _ in range(x.rank - 1))
+    mask = f"{numbers_of(x, high, keep)} < {high}"
+    return keep(f"({mask})[:{nones}]" if nones else mask, "is_any")
 
 
 def rolled(x: Lifted, shift: Lifted, dim: int, keep: Callable[[str, str], str]) -> Lifted:

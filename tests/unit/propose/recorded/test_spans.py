@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cudal1_ci.propose.recorded import loops
-from tests.unit.propose.recorded.rig import outputs, proposed
+from tests.unit.propose.recorded.rig import loaded, outputs, proposed
 
 START = """import torch
 import torch.nn as nn
@@ -168,6 +168,41 @@ return best
 """,
 }
 """Of classes that all have rows."""
+OF_ROWS = {
+    "softmax": """
+out = torch.zeros_like(flat)
+for c in range(n):
+    mine = labels == c
+    out[mine] = torch.softmax(flat[mine], dim=0)
+return out
+""",
+    "softmax by hand": """
+bare = flat[:, 1]
+out = torch.ones_like(bare)
+for c in range(2):
+    mine = c == labels
+    e = torch.exp(bare[mine] - bare[mine].max())
+    total = e.sum()
+    out[mine] = e / (total + 1e-6)
+return out
+""",
+    "centered": """
+out = torch.zeros_like(flat)
+for c in range(n):
+    mine = labels == c
+    rows = flat[mine]
+    out[mine] = (rows - rows.mean(0)).square() * 0.5
+return out
+""",
+}
+"""Written to each row of a class."""
+ROWS_LEFT = {
+    "another dimension": "out[mine] = torch.softmax(flat[mine], dim=1)",
+    "rows of another class": "other = labels == c + 1\n    out[mine] = flat[other].mean(0)",
+    "what is read": "flat[mine] = torch.softmax(flat[mine], dim=0)",
+    "what was written": "out[mine] = flat[mine] - out.mean(0)",
+    "columns": "out[:, 0] = torch.where(mine, flat[:, 0], out[:, 0])",
+}
 CLASSES_LEFT = {
     "the next class": "out.append(flat[labels == c + 1].sum(0))",
     "another class": "out.append(flat[labels != c].sum(0))",
@@ -195,6 +230,34 @@ def test_rows_are_added_by_their_class(tmp_path: Path, name: str) -> None:
                 outputs(text.replace(old, other), tmp_path / "again.py", seed),
                 equal_nan=True,
             )
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_rows_of_classes_are_written_at_once(tmp_path: Path, name: str) -> None:
+    given = "n, flat = 5, x.flatten(0, 1)\nlabels = torch.arange(len(flat)) % 6 % 5 - 1\n"
+    text = text_of(given + OF_ROWS[name].strip())
+    (new,) = proposed(tmp_path, text, loops.RULES).values()
+    assert "for " not in new
+    for old, other in [("", ""), *INPUTS.values()]:
+        made = []
+        for one in (new, text):
+            module = loaded(one.replace(old, other), tmp_path / "module.py")
+            torch.manual_seed(1)
+            model = getattr(module, "ModelNew", None) or module.Model
+            x, lengths = module.get_inputs()
+            found = model()(x.requires_grad_(), lengths)
+            (found.square() * torch.arange(found.numel()).view_as(found)).sum().backward()
+            made.append((found.detach(), x.grad))
+        torch.testing.assert_close(*made, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ROWS_LEFT)
+def test_other_writes_to_classes_are_left_alone(tmp_path: Path, name: str) -> None:
+    given = "n, flat = 5, x.flatten(0, 1) * 1\nlabels = torch.arange(len(flat)) % 7 - 1\n"
+    given += "out = torch.zeros_like(flat)\nfor c in range(n):\n    mine = labels == c\n"
+    given += f"    {ROWS_LEFT[name]}\n"
+    found = proposed(tmp_path, text_of(f"{given}return out, flat"), loops.RULES)
+    assert "batched_loop" not in found
 
 
 @pytest.mark.parametrize("name", OF_ALL)
