@@ -238,7 +238,14 @@ class Batch:
         if not x.is_new or root not in self.locals:
             self.check_outer(name, root)
         self.forget(name, views_too=False)
-        index_code, is_mask = self.written_index(x, parts, value)
+        dim = next((at for at, one in enumerate(parts, 1) if not is_whole(one)), 1)
+        if dim > 1 and dim == len(parts) <= x.rank and isinstance(parts[-1], cst.Slice):
+            if self.lift.varies(value) or not self.lift.varies(parts[-1]):
+                raise Refused
+            index_code, is_mask = self.span_mask(x, parts[-1], dim), True
+            parts, x = parts[-1:], replace(x, code=f"{bracketed(x.code)}.transpose(1, {dim})")
+        else:
+            index_code, is_mask = self.written_index(x, parts, value)
         if is_mask and len(index_code) > 60:
             lines = self.lift.free_name("mask")
             self.lines.append(f"{lines} = {index_code}")
@@ -300,10 +307,10 @@ class Batch:
             raise Refused
         return f"{self.lift.turn_column(x)}, {found.code}", False
 
-    def span_mask(self, x: Lifted, part: cst.Slice) -> str:
-        """Return the mask of `mask[i, : lengths[i]]`."""
+    def span_mask(self, x: Lifted, part: cst.Slice, dim: int = 1) -> str:
+        """Return the mask of `mask[i, : lengths[i]]`, of a dimension."""
         of = root_of(x.code)
-        size = f"{of}.size(1)" if x.code in (of, f"{of}[{x.code[len(of) + 1 : -1]}]") else ""
+        size = f"{of}.size({dim})" if x.code in (of, f"{of}[{x.code[len(of) + 1 : -1]}]") else ""
         if not size:
             raise Refused
         steps = f"torch.arange({size}, device={of}.device)"

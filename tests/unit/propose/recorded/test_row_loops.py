@@ -77,6 +77,15 @@ SPANS = {
     "a value of a tensor": "    out[i, ids[i, 1] :] = y.mean()",
 }
 FOUND = {
+    "spans of columns": """
+out = images.clone()
+for i in range(len(out)):
+    begin = int(ids[i, 0])
+    out[i, :, begin : begin + int(lengths[i])] = 0.0
+for i, n in enumerate(lengths.tolist()):
+    out[i, :, n:] = 1.0
+return out
+""",
     **{
         f"spans, {name}": f"out = x.clone()\nfor i in range(len(x)):\n{lines}\nreturn out"
         for name, lines in SPANS.items()
