@@ -64,7 +64,7 @@ format: venv ## Format the code and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 # Those that need nothing but this checkout; experiments/README.md has the others.
-BENCH := aa sequential_errors sensitivity
+BENCH := aa sequential_errors detection sensitivity
 
 bench: venv ## Run the experiments that need nothing but a CPU, in hours; BENCH=aa for one
 	@set -e; for name in $(BENCH); do echo "== $$name"; $(PY) experiments/$$name.py; done

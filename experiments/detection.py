@@ -1,0 +1,542 @@
+"""Measure what `compare` says of pull requests: false alarms, and slowdowns that it finds.
+
+    python experiments/detection.py --harmless 100 --regressions 20 --output detection-cpu.json
+    python experiments/detection.py --limit 600 --output detection-cpu.json
+
+Each request is a git repository of its own, drawn by a seed: a module, and a branch that changes
+it. A harmless branch edits names, text and places. A regression does more work. The command that a
+user would type compares the two. A plain loop, which alternates calls of both versions in this
+process, measures the extra work: one loop chooses how much is added, another one after the command
+says what it came to. Only the second one's figure is reported, so that it was not selected. A
+result that exists is continued, so that requests may be spread over calls of `--limit` seconds.
+Rates have exact one-sided bounds of 95 % (Clopper & Pearson).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import text_trials
+import torch
+from aa import upper_bound
+from provenance import provenance
+
+from cudal1_ci.records import Entry
+from cudal1_ci.render.reading import read_report
+from cudal1_ci.stats.gate import GateConfig, Policy, judged
+
+AIM = 0.12
+"""Extra work that the first loop looks for: a tenth, and room for its noise."""
+COUNTED = 1.10
+"""A regression counts from here on, by the second loop."""
+MOST_EXTRA = 1.25
+"""Beyond this the first loop draws another request."""
+MOST_TRIES = 6
+LOOP_S = 1.5
+BLOCK_S = 0.002
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of module. In its text COUNT, WIDTH and EXTRA are filled in."""
+
+    entry: str
+    text: str
+    shapes: Callable[[int], Sequence[tuple[int, ...]]]
+    """Of the inputs, by a width."""
+    widths: tuple[int, ...]
+    counts: tuple[int, ...]
+    extras: Mapping[str, str]
+    """Statements that do more work, by their name."""
+
+
+ALL_EXTRAS = {
+    "clone": "y = y.clone()",
+    "operation": "y = torch.where(y > 9.0, y.sign(), y)",
+    "unused": "y.abs().mean()",
+}
+KINDS = {
+    "elementwise": Kind(
+        "Sway",
+        """\
+class Sway(nn.Module):
+    def forward(self, x):
+        y = x
+        for _ in range(COUNT):
+            y = torch.sin(y) * 0.9
+        EXTRA
+        return bounded(y)
+""",
+        lambda width: [(width, 256)],
+        (32, 64, 200),
+        (6, 9),
+        ALL_EXTRAS,
+    ),
+    "norm": Kind(
+        "Leveled",
+        """\
+class Leveled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(256))
+
+    def forward(self, x):
+        y = x
+        for _ in range(COUNT):
+            y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6) * self.gain
+        EXTRA
+        return bounded(y)
+""",
+        lambda width: [(width, 256)],
+        (32, 256, 900),
+        (5, 9),
+        ALL_EXTRAS,
+    ),
+    "attention": Kind(
+        "Regard",
+        """\
+class Regard(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.asked = nn.Linear(64, 64)
+        self.known = nn.Linear(64, 64)
+
+    def forward(self, x):
+        y = x
+        for _ in range(COUNT):
+            weights = torch.softmax(self.asked(y) @ self.known(y).transpose(-2, -1) / 8, -1)
+            y = weights @ y
+        EXTRA
+        return bounded(y)
+""",
+        lambda width: [(2, width, 64)],
+        (32, 96, 160),
+        (4, 8),
+        {**ALL_EXTRAS, "product": "y = y + 0.0 * self.known(y)"},
+    ),
+    "convolution": Kind(
+        "Stem",
+        """\
+class Stem(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(COUNT))
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        y = x
+        for layer in self.layers:
+            y = torch.relu(self.norm(layer(y)))
+        EXTRA
+        return bounded(y)
+""",
+        lambda width: [(2, 8, width, width)],
+        (12, 24, 40),
+        (5, 8),
+        {**ALL_EXTRAS, "product": "y = y + 0.0 * self.layers[0](y)"},
+    ),
+    "loop": Kind(
+        "Recalled",
+        """\
+class Recalled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(64, 64)
+
+    def forward(self, x):
+        y = x[0]
+        for place in range(COUNT):
+            y = torch.tanh(self.mix(y) + x[place % 4])
+        EXTRA
+        return bounded(y)
+""",
+        lambda width: [(4, width, 64)],
+        (8, 32, 128),
+        (10, 40),
+        {**ALL_EXTRAS, "product": "y = y + 0.0 * self.mix(y)"},
+    ),
+    "optimizer": Kind(
+        "turned",
+        """\
+def turned(weight, grad, average):
+    average = average * 0.9 + grad * 0.1
+    y = average / (average.norm() + 1e-6)
+    for _ in range(COUNT):
+        y = 1.5 * y - 0.5 * (y @ y.transpose(-2, -1)) @ y
+    EXTRA
+    return weight - 0.01 * bounded(y)
+""",
+        lambda width: [(width, 96)] * 3,
+        (48, 96, 192),
+        (5, 8),
+        {**ALL_EXTRAS, "product": "y = y + 0.0 * (y @ y.transpose(-2, -1)) @ y"},
+    ),
+}
+HEADER = "import torch\nfrom torch import nn\n\n\n"
+BOUNDED = "def bounded(y):\n    return torch.clamp(y, -4.0, 4.0)\n"
+SPARE = "class Spare(nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+Files = dict[str, str]
+"""Texts by their path in the repository."""
+MODEL, BOUNDS = "pkg/model.py", "pkg/bounds.py"
+
+
+def edit(pattern: str, replacement: str) -> Callable[[Files], Files]:
+    """Return an edit of the module's file."""
+    return lambda files: files | {MODEL: re.sub(pattern, replacement, files[MODEL], flags=re.S)}
+
+
+def moved_out(files: Files) -> Files:
+    """Move the helper to a file of its own."""
+    text = files[MODEL].replace(f"{BOUNDED}\n\n", "")
+    imported = "import nn\n\nfrom pkg.bounds import bounded\n"
+    text = text.replace("import nn\n", imported)
+    return files | {MODEL: text, BOUNDS: f"import torch\n\n\n{BOUNDED}"}
+
+
+EDITS: Mapping[str, Callable[[Files], Files]] = {
+    "function moved": moved_out,
+    "functions in another order": edit(r"(def bounded.*?\n)\n\n(.*)", r"\2\n\n\1"),
+    "comment": edit(r"( +)(return [^\n]*bounded)", r"\1# Large values are cut.\n\1\2"),
+    "docstring": edit(
+        r"(?<=\n)( *)(def (?:forward|turned)[^\n]*\n)", r'\1\2\1    """Compute it."""\n'
+    ),
+    "type hints": edit(r"(self, x|grad, average)\)", r"\1: torch.Tensor) -> torch.Tensor"),
+    "formatting": edit(r"bounded\(([^()\n]+)\)(?!:)", r"bounded(\n            \1,\n        )"),
+    "helper": edit(
+        r"(import nn\n.*?)(\n\n(?:class|def) (?!bounded).*)(return [^\n]*)bounded\(",
+        r"\1\n\ndef finished(values):\n    return bounded(values)\n\2\3finished(",
+    ),
+    "unused module": edit(r"\Z", f"\n\n{SPARE}"),
+    "locals renamed": edit(r"\by\b", "hidden"),
+}
+"""Edits that change no time, in the order in which they are made."""
+
+
+def files_of(kind: Kind, width: int, count: int, extra: str = "pass") -> Files:
+    """Return a repository with the module, which does something more."""
+    text = kind.text.replace("COUNT", str(count))
+    done = re.sub(r" +EXTRA\n", "", text) if extra == "pass" else text.replace("EXTRA", extra)
+    inputs = ", ".join(f'"float32{list(shape)}"' for shape in kind.shapes(width))
+    # Helpers have no workload here; a gate that asks for all of them fails for that alone.
+    settings = f"""\
+[[tool.cudal1-ci.workload]]
+target = "{MODEL}:{kind.entry}"
+inputs = [{inputs}]
+
+[tool.cudal1-ci.gate]
+required = ["{MODEL}:{kind.entry}"]
+"""
+    return {
+        "pkg/__init__.py": "",
+        MODEL: f"{HEADER}{BOUNDED}\n\n{done}",
+        "pyproject.toml": settings,
+    }
+
+
+def with_extra(kind: Kind, width: int, count: int, way: str, strength: int) -> Files:
+    """Return the repository with so much more work."""
+    if way == "layers":
+        return files_of(kind, width, count + strength)
+    indent = 4 if kind.entry == "turned" else 8
+    line = kind.extras[way]
+    if strength > 1:
+        line = f"for _ in range({strength}):\n{' ' * (indent + 4)}{line}"
+    return files_of(kind, width, count, line)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """How many times as long the head takes, by a plain loop: a median, and its interval."""
+
+    estimate: float
+    low: float
+    high: float
+    base_us: float
+
+    def row(self) -> dict[str, float]:
+        return {name: round(value, 4) for name, value in vars(self).items()}
+
+
+def callable_of(kind: Kind, files: Files) -> Callable[..., Any]:
+    """Return the module of a repository's text."""
+    scope: dict[str, Any] = {}
+    text = files[MODEL].replace("from pkg.bounds import bounded\n", files.get(BOUNDS, ""))
+    exec(compile(text, MODEL, "exec"), scope)
+    found = scope[kind.entry]
+    torch.manual_seed(0)
+    return found() if isinstance(found, type) else found
+
+
+def plain_loop(kind: Kind, width: int, base: Files, head: Files) -> Loop:
+    """Time blocks of calls of both versions in turns, and take the median of their ratios."""
+    calls = [callable_of(kind, files) for files in (base, head)]
+    torch.manual_seed(1)
+    inputs = [torch.randn(shape) for shape in kind.shapes(width)]
+
+    def block_s(which: int, num_calls: int) -> float:
+        started_s = time.perf_counter()
+        for _ in range(num_calls):
+            calls[which](*inputs)
+        return time.perf_counter() - started_s
+
+    with torch.no_grad():
+        block_s(1, 3)
+        once_s = block_s(0, 10) / 10
+        num_calls = max(1, math.ceil(BLOCK_S / once_s))
+        pairs: list[tuple[float, float]] = []
+        ends_s = time.monotonic() + LOOP_S
+        while time.monotonic() < ends_s or len(pairs) < 30:
+            first = len(pairs) % 2
+            one, other = block_s(first, num_calls), block_s(1 - first, num_calls)
+            pairs.append((other, one) if first else (one, other))
+    ratios = sorted(head_s / base_s for base_s, head_s in pairs)
+    # Ranks around the median that hold it with 95 %.
+    reach = 0.98 * math.sqrt(len(ratios))
+    return Loop(
+        estimate=statistics.median(ratios),
+        low=ratios[max(0, math.floor(len(ratios) / 2 - reach))],
+        high=ratios[min(len(ratios) - 1, math.ceil(len(ratios) / 2 + reach))],
+        base_us=statistics.median(base_s for base_s, _ in pairs) / num_calls * 1e6,
+    )
+
+
+def drawn(rng: random.Random) -> tuple[str, int, int]:
+    """Return a kind of module, a width and a count."""
+    name = rng.choice(sorted(KINDS))
+    return name, rng.choice(KINDS[name].widths), rng.choice(KINDS[name].counts)
+
+
+def harmless(rng: random.Random) -> dict[str, Any]:
+    """Return a request that changes no time, with the texts of both trees."""
+    name, width, count = drawn(rng)
+    base = files_of(KINDS[name], width, count)
+    head, chosen = base, rng.sample(sorted(EDITS), rng.choice((1, 1, 2, 3)))
+    edits = []
+    for one in (one for one in EDITS if one in chosen):
+        before, head = head, EDITS[one](head)
+        edits += [one] if head != before else []
+    return {"kind": name, "width": width, "count": count, "edits": edits, "trees": (base, head)}
+
+
+def slower(rng: random.Random) -> dict[str, Any]:
+    """Return a request with a tenth more work or a little more, by a plain loop."""
+    while True:
+        name, width, count = drawn(rng)
+        kind = KINDS[name]
+        way = rng.choice(sorted([*kind.extras, "layers"]))
+        base = files_of(kind, width, count)
+        strength = 1
+        for _ in range(MOST_TRIES):
+            head = with_extra(kind, width, count, way, strength)
+            loop = plain_loop(kind, width, base, head)
+            if loop.estimate > MOST_EXTRA or loop.estimate >= COUNTED:
+                break
+            each = max(loop.estimate - 1, 0.001) / strength
+            strength = max(strength + 1, min(math.ceil(AIM / each), 4 * strength))
+        if COUNTED <= loop.estimate <= MOST_EXTRA:
+            break
+    return {
+        "kind": name,
+        "width": width,
+        "count": count,
+        "way": way,
+        "strength": strength,
+        "chosen_by": loop.row(),
+        "trees": (base, head),
+    }
+
+
+def git(root: Path, *words: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *who, *words], cwd=root, check=True, capture_output=True)
+
+
+def commit(root: Path, files: Files) -> None:
+    """Commit these files, and no others."""
+    for path, text in files.items():
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "a commit")
+
+
+def compared(kind: Kind, trees: Sequence[Files]) -> dict[str, Any]:
+    """Run the command on a repository of two commits, and return what it said."""
+    gate = GateConfig(required=(f"{MODEL}:{kind.entry}",))
+    policy = Policy(fail_on="regression", gate=gate)
+    with tempfile.TemporaryDirectory() as folder:
+        root, file = Path(folder) / "repository", Path(folder) / "report.json"
+        root.mkdir()
+        git(root, "init", "-q")
+        commit(root, trees[0])
+        git(root, "checkout", "-qb", "work")
+        commit(root, trees[1])
+        words = ["compare", "main", "--device", "cpu", "--fail-on", "regression", "-q"]
+        started_s = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "cudal1_ci", *words, "--json", str(file)],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        took_s = time.monotonic() - started_s
+        if not file.exists():
+            return {"exit_code": done.returncode, "error": done.stderr[-500:]}
+        report = read_report(file)
+    return {
+        "exit_code": done.returncode,
+        "conclusion": judged(report, policy).conclusion,
+        "seconds": round(took_s, 2),
+        "targets": list(map(target_row, report.entries)),
+    }
+
+
+def target_row(entry: Entry) -> dict[str, Any]:
+    """Return what was said of a target."""
+    comparison = entry.comparison
+    assert comparison is not None
+    row: dict[str, Any] = {"target": entry.target.qualname, "verdict": comparison.verdict}
+    if comparison.reason:
+        row["reason"] = comparison.reason
+    for one in comparison.rows:
+        row |= {
+            "slowdown": one.slowdown,
+            "low": one.slowdown_low,
+            "high": one.slowdown_high,
+            "measurements": one.num_measurements,
+            "reason": one.reason,
+        }
+    return row
+
+
+def request(number: int, seed: int, *, is_slower: bool) -> dict[str, Any]:
+    """Return the row of one request."""
+    rng = random.Random(f"{seed} {number}")
+    drawn_request = slower(rng) if is_slower else harmless(rng)
+    base, head = drawn_request.pop("trees")
+    row = {"number": number, "is_slower": is_slower, **drawn_request}
+    row["load"] = round(os.getloadavg()[0], 1)
+    kind = KINDS[row["kind"]]
+    row |= compared(kind, (base, head))
+    row["loop"] = plain_loop(kind, row["width"], base, head).row()
+    return row
+
+
+def counted(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the regressions of a tenth, by the loop that has selected none."""
+    return [row for row in rows if row["is_slower"] and row["loop"]["estimate"] >= COUNTED]
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """Return the verdict that decides a request."""
+    found = {one["verdict"] for one in row.get("targets", ())}
+    order = ("regression", "inconclusive", "improvement", "skipped", "removed", "same")
+    if "error" in row:
+        return "error"
+    return next((one for one in order if one in found), "nothing to measure")
+
+
+GROUPS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "harmless": lambda row: not row["is_slower"],
+    "10 % and more": lambda row: row["is_slower"] and row["loop"]["estimate"] >= COUNTED,
+    "7.5 to 10 %": lambda row: row["is_slower"] and 1.075 <= row["loop"]["estimate"] < COUNTED,
+    "less": lambda row: row["is_slower"] and row["loop"]["estimate"] < 1.075,
+}
+VERDICTS = ("regression", "inconclusive", "same", "improvement", "nothing to measure")
+
+
+def table(document: Mapping[str, Any]) -> list[str]:
+    """Return what was said of each group of requests as Markdown, and how sure the rates are."""
+    rows = document["rows"]
+    lines = [
+        f"| requests | number | {' | '.join(VERDICTS)} | other | check fails | seconds (median, "
+        "longest) |",
+        "|---" * (len(VERDICTS) + 5) + "|",
+    ]
+    for name, belongs in GROUPS.items():
+        some = [row for row in rows if belongs(row)]
+        if not some:
+            continue
+        said = Counter(map(verdict, some))
+        numbers = " | ".join(str(said[one]) for one in VERDICTS)
+        other = len(some) - sum(said[one] for one in VERDICTS)
+        fails = sum(row.get("conclusion") == "failure" for row in some)
+        took = [row["seconds"] for row in some if "seconds" in row]
+        lines.append(
+            f"| {name} | {len(some)} | {numbers} | {other} | {fails} "
+            f"| {statistics.median(took):.1f}, {max(took):.1f} |"
+        )
+    equal = [row for row in rows if not row["is_slower"]]
+    found = counted(rows)
+    false = sum(verdict(row) == "regression" for row in equal)
+    missed = sum(verdict(row) != "regression" for row in found)
+    lines += [
+        "",
+        f"False alarms: {false} of {len(equal)}, at most {upper_bound(false, len(equal)):.1%}. "
+        f"Found of 10 % and more: {len(found) - missed} of {len(found)}, at least "
+        f"{1 - upper_bound(missed, len(found)):.1%}. Bounds are exact and one-sided, 95 %.",
+        "",
+        f"{document['processor']}, 1 thread, torch {document['torch']}, {document['date'][:10]}, "
+        f"commit `{document['commit']}`: `{document['command']}`. Load of {document['num_cores']} "
+        f"cores when a request began: median "
+        f"{statistics.median(row['load'] for row in rows):.1f}, highest "
+        f"{max(row['load'] for row in rows):.1f}.",
+    ]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--harmless", type=int, default=100)
+    parser.add_argument("--regressions", type=int, default=20, help="of 10 %% by the second loop")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=math.inf, help="seconds of this call")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    document = {**provenance(), "torch": torch.__version__, "rows": []}
+    if options.output is not None and options.output.exists():
+        document = json.loads(options.output.read_text(encoding="utf-8"))
+    rows = document["rows"]
+    ends_s = time.monotonic() + options.limit
+    while time.monotonic() < ends_s:
+        left = options.harmless - sum(not row["is_slower"] for row in rows)
+        lacking = options.regressions - len(counted(rows))
+        if left <= 0 and lacking <= 0:
+            break
+        # Both kinds through the whole run, so that both meet the same noise.
+        is_slower = left <= 0 or lacking * options.harmless > left * options.regressions
+        rows.append(request(len(rows), options.seed, is_slower=is_slower))
+        if options.output is not None:
+            text_trials.write(options.output, document)
+        row = rows[-1]
+        print(
+            row["number"],
+            row["kind"],
+            row.get("edits") or row["way"],
+            row["loop"]["estimate"],
+            verdict(row),
+            row.get("seconds"),
+            file=sys.stderr,
+        )
+    print("\n".join(table(document)))
+
+
+if __name__ == "__main__":
+    main()
