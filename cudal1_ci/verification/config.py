@@ -10,7 +10,7 @@ from cudal1_ci.records import Record, content_hash
 from cudal1_ci.records.validation import at_least, positive
 from cudal1_ci.stats.stopping import Settles
 
-PROTOCOL = 23
+PROTOCOL = 24
 """Version of the verifier and the static rules. It is raised when a verdict or a time may
 change, so that earlier evaluations are not reused."""
 
@@ -55,12 +55,12 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     call_s: float = 60.0
     """Seconds that the calls of one request may take together."""
     batch_us: float | None = None
-    """Least duration of a timed batch. None is 2500 on a CPU and 10000 on a GPU. The exchange of
+    """Least duration of a timed batch. None is 1000 on a CPU and 10000 on a GPU. The exchange of
     a batch costs several hundred microseconds there, with some variation."""
     max_calls: int | None = None
     """Most calls in a batch; None is 500 on a CPU and 400 on a GPU."""
     num_rounds: int | None = None
-    """Pairs of batches in a repetition; None is 12 on a CPU and 6 on a GPU."""
+    """Pairs of batches in a repetition; None is 30 on a CPU and 6 on a GPU."""
     launch_s: float = 2.0
     """Seconds after which a repetition starts no further round, once it has three."""
     measure_s: float = 60.0
