@@ -52,8 +52,7 @@ AT_OTHER_SIZES = frozenset((SLOWER_AT_SIZE, "size.fails"))
 MOST_LOG = 700.0
 """Of a bound, so that it is a number above 0 whatever times are read from a file."""
 UNDISTURBED = 4
-"""Rounds of a repetition in which nothing else ran, at least. On two cores with seven other
-processes that is one of eight (assets/results/detection-cpu.json)."""
+"""Rounds of a repetition in which nothing else ran, at least."""
 NUM_BUCKETS = 7
 MAX_VARIANCE = 0.005
 """Of CUDA-L1's rules: between the means of the buckets."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 
 import msgspec
 import pytest
@@ -45,6 +46,21 @@ def test_preempted_rounds_do_not_move_the_estimate():
         reference_us=(100.0,) * 8, candidate_us=(50.0,) * 5 + (400.0,) * 3, num_calls=1
     )
     assert speedups.log_ratio(preempted, "cpu") == pytest.approx(speedups.log_ratio(quiet, "cpu"))
+
+
+def test_four_rounds_of_thirty_without_an_interruption_suffice_on_a_cpu():
+    rng = random.Random(0)
+    found = []
+    for _ in range(100):
+        reference, candidate = (
+            [us * rng.gauss(1, 0.005) for us in (base_us,) * 4]
+            + [base_us * rng.uniform(1.5, 4) for _ in range(26)]
+            for base_us in (100.0, 110.0)
+        )
+        one = Repetition(reference_us=tuple(reference), candidate_us=tuple(candidate), num_calls=1)
+        found.append(speedups.log_ratio(one, "cpu"))
+    assert statistics.fmean(found) == pytest.approx(-math.log(1.1), abs=0.005)
+    assert statistics.stdev(found) < 0.01
 
 
 def test_a_core_that_changes_its_speed_changes_both_sides_beside_a_gpu():
