@@ -29,7 +29,8 @@ from ranking import CARDS, SCANS, of_card, of_scan
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize import target as searching
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.ranking import (
     Cell,
     Count,

@@ -23,7 +23,8 @@ from typing import Protocol
 import msgspec
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.target import TargetSearch
 from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.llm.context import context_of

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cudal1_ci.optimize.llm_loop import known_profile, remember, variants_of
-from cudal1_ci.propose.llm.contrast import REFERENCE, ContrastConfig, select
+from cudal1_ci.propose.llm.config import ContrastConfig
+from cudal1_ci.propose.llm.contrast import REFERENCE, select
 from cudal1_ci.propose.llm.prompt import render
 from cudal1_ci.propose.llm.servers import Message
 from cudal1_ci.records import Device, Record

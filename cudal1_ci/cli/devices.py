@@ -14,7 +14,6 @@ import msgspec
 
 from cudal1_ci.cli.device import devices_of, is_several, measures_on_gpu, require
 from cudal1_ci.cli.execution import RAY
-from cudal1_ci.cli.model import has_own_device
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.pool import Backend, LocalBackend, RayBackend, SessionConfig
@@ -129,3 +128,18 @@ def progress_for(
     is_spread = settings.executor == RAY or len(devices_of(settings.device)) > 1
     progress_of = parallel_progress_on if is_spread else progress_on
     return progress_of(stream, environment, quiet=quiet)
+
+
+def has_own_device(settings: Settings) -> bool:
+    """Return whether the model may write while something is timed. A URL counts as another machine.
+    A model that is started here shares the processor or the GPU, unless it has its own GPU.
+    """
+    if settings.model.is_url:
+        return True
+    gpu = settings.model.gpu
+    if not measures_on_gpu(settings.device):
+        return gpu != "" and measures_on_gpu("auto")
+    if settings.executor == RAY:  # which GPU is kept from the cluster is for its owner to know
+        return gpu is not None
+    timed = {one.partition(":")[2] or "0" for one in settings.device.split(",")}
+    return gpu is not None and not timed & set(gpu.split(","))

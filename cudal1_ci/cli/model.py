@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cudal1_ci.cli.device import measures_on_gpu
-from cudal1_ci.cli.execution import RAY
+from cudal1_ci.cli.devices import has_own_device
 from cudal1_ci.config import Settings
 from cudal1_ci.config.model_keys import file_of_url
 from cudal1_ci.discover.plan import Plan
@@ -98,21 +97,6 @@ def optimizer_of(model: LanguageModel | None, settings: Settings, since: float) 
         overlaps=has_own_device(settings),
         since=since,
     )
-
-
-def has_own_device(settings: Settings) -> bool:
-    """Return whether the model may write while something is timed. A URL counts as another machine.
-    A model that is started here shares the processor or the GPU, unless it has its own GPU.
-    """
-    if settings.model.is_url:
-        return True
-    gpu = settings.model.gpu
-    if not measures_on_gpu(settings.device):
-        return gpu != "" and measures_on_gpu("auto")
-    if settings.executor == RAY:  # which GPU is kept from the cluster is for its owner to know
-        return gpu is not None
-    timed = {one.partition(":")[2] or "0" for one in settings.device.split(",")}
-    return gpu is not None and not timed & set(gpu.split(","))
 
 
 def refuse_a_model_that_disturbs(settings: Settings, config: ModelConfig) -> None:

@@ -19,13 +19,12 @@ import msgspec
 
 from cudal1_ci.compare.config import CompareConfig
 from cudal1_ci.discover.files import DiscoveryConfig
-from cudal1_ci.optimize.context import ReviewConfig
+from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.sweep.config import SweepConfig
 from cudal1_ci.processes import ContainerConfig, ExecutorName
 from cudal1_ci.processes.enclosed import CommandsConfig
 from cudal1_ci.propose.config import PlaybookConfig
-from cudal1_ci.propose.llm.contrast import ContrastConfig
-from cudal1_ci.propose.llm.contrastive import OptimizerConfig
+from cudal1_ci.propose.llm.config import ContrastConfig, OptimizerConfig
 from cudal1_ci.propose.llm.hack_review.config import OpinionConfig
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.records import Record

@@ -20,7 +20,8 @@ import msgspec
 
 from cudal1_ci.discover.plan import Plan
 from cudal1_ci.optimize.combination import Tree, combination, reader
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.own_compile import own_compilation
 from cudal1_ci.optimize.roots import Root, parts_of, roots_of
 from cudal1_ci.optimize.size_check import checked

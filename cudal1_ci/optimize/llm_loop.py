@@ -21,9 +21,10 @@ import msgspec
 
 from cudal1_ci.propose.llm.answer import Unusable
 from cudal1_ci.propose.llm.asking import Asker
+from cudal1_ci.propose.llm.config import ContrastConfig, OptimizerConfig
 from cudal1_ci.propose.llm.context import context_of
-from cudal1_ci.propose.llm.contrast import REFERENCE, ContrastConfig
-from cudal1_ci.propose.llm.contrastive import Failed, Optimization, OptimizerConfig
+from cudal1_ci.propose.llm.contrast import REFERENCE
+from cudal1_ci.propose.llm.contrastive import Failed, Optimization
 from cudal1_ci.propose.llm.fingerprint import likeness, operators
 from cudal1_ci.propose.llm.prompt import render, render_repair
 from cudal1_ci.propose.llm.servers import LanguageModel, Message

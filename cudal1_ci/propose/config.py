@@ -5,9 +5,6 @@ from __future__ import annotations
 import difflib
 
 from cudal1_ci.errors import ConfigError
-from cudal1_ci.propose import launch_config
-from cudal1_ci.propose.recorded.table import RULES
-from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
 from cudal1_ci.records import Record
 
 
@@ -28,6 +25,13 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     """Propose kernels in Triton, which the file must keep. The default is yes on a GPU."""
 
     def __post_init__(self) -> None:
+        if not self.skip:
+            return
+        # Half a second, which no verb that proposes nothing has to wait.
+        from cudal1_ci.propose import launch_config
+        from cudal1_ci.propose.recorded.table import RULES
+        from cudal1_ci.propose.wrappers.table import COMPILED_REGION, WRAPPERS
+
         known = {name for one in RULES for name in (one.name, one.family)}
         known |= {name for one in WRAPPERS for name in (one.name, one.family)}
         known |= {launch_config.NAME, launch_config.FAMILY, COMPILED_REGION}

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from cudal1_ci.propose.llm.contrast import ContrastConfig
+from cudal1_ci.propose.llm.config import ContrastConfig
 from cudal1_ci.records.archive import Archive
 from model_training.contrastive import ContrastiveConfig, GrpoConfig
 from model_training.environment import EnvironmentConfig

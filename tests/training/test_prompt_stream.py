@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from cudal1_ci.optimize.llm_loop import variants_of
-from cudal1_ci.propose.llm.contrast import ContrastConfig, select
+from cudal1_ci.propose.llm.config import ContrastConfig
+from cudal1_ci.propose.llm.contrast import select
 from cudal1_ci.propose.llm.prompt import render
 from cudal1_ci.records import Candidate, Evaluation, TextProgram, Verdict
 from cudal1_ci.records.archive import Archive

@@ -428,6 +428,13 @@ def test_what_a_job_needs_to_post_is_pinned_by_hashes_to_what_was_tested():
     assert not {"numpy", "cryptography", "libcst"} & set(found)
 
 
+def test_a_comparison_imports_nothing_that_proposes():
+    """Half a second of processor time, in two processes of each pull request."""
+    code = "import sys, cudal1_ci.cli.compare, cudal1_ci.github.action.measure\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"libcst", "numpy", "cudal1_ci.optimize.llm_loop"} & set(done.stdout.split())
+
+
 def test_publishing_imports_nothing_but_what_is_pinned_for_it(tmp_path):
     names = re.findall(r"^([\w-]+)==", PUBLISHING, re.MULTILINE)
     allowed = [MODULES.get(name, name.replace("-", "_").lower()) for name in names]

@@ -19,31 +19,12 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from typing import Literal
 
+from cudal1_ci.propose.llm.config import ContrastConfig, SamplerName
 from cudal1_ci.propose.llm.fingerprint import fingerprint
 from cudal1_ci.propose.llm.task import Variant
-from cudal1_ci.records import Record
-from cudal1_ci.records.validation import at_least, positive
 
 NUM_ISLANDS = 4
-SamplerName = Literal["bucket", "island", "random", "none"]
-
-
-class ContrastConfig(Record, frozen=True, kw_only=True):
-    """Configure which variants a prompt shows."""
-
-    sampler: SamplerName = "bucket"
-    num_exemplars: int = 2
-    bucket_width: float = 0.1
-    """Variants whose speedups differ by less than about this fraction share a bucket."""
-    temperature: float = 1.0
-    """Temperature of the softmax over standardized bucket means; a small one draws only the
-    fastest."""
-
-    def __post_init__(self) -> None:
-        at_least(self, "contrast", 0, "num_exemplars")
-        positive(self, "contrast", "bucket_width", "temperature")
 
 
 def select(

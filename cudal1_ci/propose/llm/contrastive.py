@@ -22,7 +22,8 @@ import msgspec
 
 from cudal1_ci.propose.llm.answer import Parsed, Unusable, parse
 from cudal1_ci.propose.llm.asking import Asker, Question
-from cudal1_ci.propose.llm.contrast import ContrastConfig, select
+from cudal1_ci.propose.llm.config import ContrastConfig, OptimizerConfig
+from cudal1_ci.propose.llm.contrast import select
 from cudal1_ci.propose.llm.fingerprint import fingerprint
 from cudal1_ci.propose.llm.prompt import REPAIRABLE
 from cudal1_ci.propose.llm.servers import Answer, Message
@@ -36,33 +37,8 @@ from cudal1_ci.records import (
     ModelUse,
     Problem,
     Program,
-    Record,
     content_hash,
 )
-from cudal1_ci.records.validation import at_least
-
-
-class OptimizerConfig(Record, frozen=True, kw_only=True):
-    """Configure how much a model is asked."""
-
-    num_rounds: int = 3
-    """Rounds of questions for one target."""
-    num_samples: int = 4
-    """New variants that a round requests."""
-    num_repairs: int = 2
-    """Failed answers that a round requests again."""
-    max_turns: int = 1
-    """The most repairs of one answer."""
-    patience: int = 2
-    """Rounds without a better variant before the target is left."""
-    prompt_tokens: int = 6000
-    """The most tokens of a prompt; the least useful parts are left out first."""
-    seed: int = 0
-    """Seed for drawing exemplars and for the model's sampling."""
-
-    def __post_init__(self) -> None:
-        at_least(self, "optimizer", 1, "num_rounds", "num_samples", "patience", "prompt_tokens")
-        at_least(self, "optimizer", 0, "num_repairs", "max_turns")
 
 
 @dataclass

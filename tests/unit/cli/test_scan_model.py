@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from cudal1_ci.cli import devices as cli_devices
 from cudal1_ci.cli import model as cli_model
 from cudal1_ci.config import load_settings
 from cudal1_ci.discover.plan import Plan, Planned
@@ -124,11 +125,11 @@ def test_a_model_writes_while_something_is_timed_where_it_has_another_device(
     tmp_path, monkeypatch, model, gpu, device, has_gpu, expected
 ):
     monkeypatch.setattr(
-        cli_model, "measures_on_gpu", lambda one: has_gpu if one == "auto" else one != "cpu"
+        cli_devices, "measures_on_gpu", lambda one: has_gpu if one == "auto" else one != "cpu"
     )
     given = {"model.model": model, "device": device} | ({} if gpu is None else {"model.gpu": gpu})
     settings = load_settings(tmp_path, overrides=given, environ={})
-    assert cli_model.has_own_device(settings) is expected
+    assert cli_devices.has_own_device(settings) is expected
 
 
 # --- a second opinion ----------------------------------------------------------------------------

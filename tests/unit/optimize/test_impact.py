@@ -13,7 +13,8 @@ from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
 from cudal1_ci.discover.traces import TracedCall, Traces
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.impact import kept_share, with_impact
 from cudal1_ci.optimize.roots import roots_of
 from cudal1_ci.optimize.target import SPENT

@@ -12,14 +12,14 @@ from cudal1_ci.discover import DiscoveryConfig
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
 from cudal1_ci.propose import launch_config
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.launch_config.strategy import KernelLaunches
-from cudal1_ci.propose.llm.contrast import ContrastConfig
-from cudal1_ci.propose.llm.contrastive import OptimizerConfig
+from cudal1_ci.propose.llm.config import ContrastConfig, OptimizerConfig
 from cudal1_ci.records import Candidate, Evaluation, Problem, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress

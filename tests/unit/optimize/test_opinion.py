@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.propose.llm.contrast import ContrastConfig
-from cudal1_ci.propose.llm.contrastive import OptimizerConfig
+from cudal1_ci.propose.llm.config import ContrastConfig, OptimizerConfig
 from cudal1_ci.propose.llm.hack_review.cases import KIND, Case, Database, known_cases
 from cudal1_ci.propose.llm.hack_review.review import Reviewer
 from cudal1_ci.propose.llm.servers import Answer

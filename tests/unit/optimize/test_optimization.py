@@ -10,11 +10,11 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.llm_loop import Optimizer
 from cudal1_ci.optimize.run import review
-from cudal1_ci.propose.llm.contrast import ContrastConfig
-from cudal1_ci.propose.llm.contrastive import OptimizerConfig
+from cudal1_ci.propose.llm.config import ContrastConfig, OptimizerConfig
 from cudal1_ci.propose.llm.servers import Answer
 from cudal1_ci.records import Candidate, Evaluation, Problem, Report
 from cudal1_ci.records.archive import Archive

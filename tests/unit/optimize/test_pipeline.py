@@ -14,7 +14,8 @@ import pytest
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.accept import Acceptor
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.run import by_promise, review
 from cudal1_ci.optimize.target import DEVICE_IN_USE, optimize_target
 from cudal1_ci.records import Candidate, Edit, Evaluation, Problem

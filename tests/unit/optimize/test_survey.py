@@ -11,7 +11,8 @@ from cudal1_ci.discover import DiscoveryConfig
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import survey
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.propose.launch_config.strategy import KernelLaunches

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from cudal1_ci.discover.plan import Plan, Planned
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.preview import preview
 from cudal1_ci.optimize.strategies import default_strategies
 from cudal1_ci.optimize.target import (

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.propose.config import PlaybookConfig
 from cudal1_ci.records import Candidate, Edit, Evaluation, Kernel, Problem, Status
 from cudal1_ci.records.archive import Archive

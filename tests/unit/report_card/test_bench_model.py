@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 from cudal1_ci.optimize.llm_loop import Optimizer
-from cudal1_ci.propose.llm.contrast import ContrastConfig
-from cudal1_ci.propose.llm.contrastive import OptimizerConfig
+from cudal1_ci.propose.llm.config import ContrastConfig, OptimizerConfig
 from cudal1_ci.report_card.run import run
 from cudal1_ci.report_card.worth import worth
 from tests.fakes import FakeModel, FakeSession

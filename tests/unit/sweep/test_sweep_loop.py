@@ -11,7 +11,8 @@ import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.optimize.context import ReviewConfig, RunContext
+from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
 from cudal1_ci.records import Problem, Report
 from cudal1_ci.records.archive import Archive
