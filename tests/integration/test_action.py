@@ -128,6 +128,7 @@ runs:
     - shell: bash
       env: {NAME: '${{ inputs.name }}', PATHS: '${{ inputs.path }}'}
       run: |
+        shopt -s nullglob  # not every report has patches
         mkdir -p "$STUB_ARTIFACTS/$NAME"
         for file in $PATHS; do cp "$file" "$STUB_ARTIFACTS/$NAME"; done
 """
