@@ -251,7 +251,6 @@ def test_every_verb_that_has_an_address_has_it_as_a_setting():
 )
 def test_a_search_has_several_verifiers_on_a_gpu(monkeypatch, fields, cores, expected):
     monkeypatch.setattr(room, "measures_on_gpu", lambda device: device != "cpu")
-    monkeypatch.setattr(cli_model, "measures_on_gpu", lambda device: device != "cpu")
     assert room.with_shared_gpu(Settings(**fields), cores).device == expected
 
 
