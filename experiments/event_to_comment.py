@@ -83,6 +83,7 @@ def run(case: str, number: int, judge: Judge) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, judge.serving(GitHub()) as github:
         rig = Repository(Path(folder), github, trees_of(case, number))
         github.add_pull(PULL, rig.head)
+        github.contents[rig.base, "pyproject.toml"] = rig.trees[0]["pyproject.toml"]
         load = os.getloadavg()[0]
         posted_s: list[float] = []
         is_over = threading.Event()
