@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -93,13 +94,13 @@ def run(case: str, number: int, judge: Judge) -> dict[str, Any]:
                 pass
             posted_s.append(time.monotonic())
 
-        started_s = time.monotonic()
+        started_s, before_s = time.monotonic(), processor_s()
         watcher = threading.Thread(target=watch)
         watcher.start()
         done = rig.run(workflow, rig.event())
         is_over.set()
         watcher.join()
-        ended_s = time.monotonic()
+        ended_s, used_s = time.monotonic(), processor_s() - before_s
         row = {"case": case, "number": number, "load": round(load, 1), "exit_code": done.returncode}
         if not github.comments:
             return row | {"error": (done.stdout + done.stderr)[-2000:]}
@@ -107,10 +108,17 @@ def run(case: str, number: int, judge: Judge) -> dict[str, Any]:
         return row | {
             "seconds": round(posted_s[0] - started_s, 2),
             "whole_s": round(ended_s - started_s, 2),
+            "processor_s": round(used_s, 2),
             "verdicts": verdicts(read_report(reports[0])) if reports else [],
             "conclusions": [one["conclusion"] for one in github.checks.values()],
             "measuring_s": round(read_report(reports[0]).elapsed_s, 2) if reports else None,
         }
+
+
+def processor_s() -> float:
+    """Return the processor time of all processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def verdicts(report: Report) -> list[str]:
@@ -122,20 +130,21 @@ def verdicts(report: Report) -> list[str]:
 def table(document: Mapping[str, Any]) -> list[str]:
     """Return a row of Markdown for each case."""
     lines = [
-        "| request | runs | event to comment, s (median, longest) | of it `compare` | verdicts |",
-        "|---|---|---|---|---|",
+        "| request | runs | event to comment, s (median, longest) | of it `compare` "
+        "| processor time, s | verdicts |",
+        "|---|---|---|---|---|---|",
     ]
     for case in CASES:
         rows = [row for row in document["rows"] if row["case"] == case and "seconds" in row]
         if not rows:
             continue
         took = [row["seconds"] for row in rows]
-        measuring = [row["measuring_s"] for row in rows if row["measuring_s"] is not None]
-        within = f"{statistics.median(measuring):.1f}" if measuring else "-"
+        within = statistics.median(row["measuring_s"] for row in rows)
+        used = statistics.median(row["processor_s"] for row in rows if "processor_s" in row)
         said = ", ".join(sorted({one for row in rows for one in row["verdicts"]})) or "-"
         lines.append(
-            f"| {case} | {len(rows)} | {statistics.median(took):.1f}, {max(took):.1f} | {within} "
-            f"| {said} |"
+            f"| {case} | {len(rows)} | {statistics.median(took):.1f}, {max(took):.1f} "
+            f"| {within:.1f} | {used:.1f} | {said} |"
         )
     loads = [row["load"] for row in document["rows"]]
     lines += [
