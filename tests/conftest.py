@@ -17,7 +17,6 @@ import pytest
 
 from cudal1_ci.processes import Local
 from cudal1_ci.verification import Session, TrialConfig
-from cudal1_ci.verification.repetitions import BATCH_US
 from tests.attempts import pytest_runtest_protocol  # noqa: F401
 from tests.kept import Verifiers
 from tests.selection import chosen, left_out
@@ -101,12 +100,6 @@ def interruptible() -> None:
     too."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def brief_batches() -> None:
-    """On a CPU; on a GPU a batch this short is lost in the exchange."""
-    BATCH_US["cpu"] = 1500.0
 
 
 @pytest.fixture(scope="session")

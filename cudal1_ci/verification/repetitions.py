@@ -47,8 +47,8 @@ CONFIRMED = 3
 """Repetitions in which a candidate's clock contradicts the verifier's before it is accused. On a
 busy machine one may. Their times count, so a candidate gains nothing by it."""
 BATCH_US = {"cpu": 1000.0, "cuda": 10_000.0}
-"""On a CPU it is less than the 1.4 ms that Linux gives a process before others have the core. A
-longer batch holds an interruption whenever the machine is busy."""
+"""On a CPU it is less than Linux gives a process before others have the core: 1.4 ms on two cores,
+2.8 ms on eight. A longer batch holds an interruption whenever the machine is busy."""
 MAX_CALLS = {"cpu": 500, "cuda": 400}
 NUM_ROUNDS = {"cpu": 30, "cuda": 6}
 FEWEST_ROUNDS = 3
