@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import aa
+import detection
+import event_to_comment
 import gpu_modules
 import harvest
 import recall
@@ -112,6 +114,7 @@ CARD = "results/report-card-h100.json.gz"
 KERNELBENCH = "results/report-card-kernelbench-h100.json.gz"
 LAB = "docs/lab/report-card.md"
 REPOSITORIES = "docs/lab/repositories.md"
+ADOPTION = "docs/lab/adoption.md"
 BLOCKS = {
     "Summary": Block("docs/results.md", CARD, lambda _: summary(assets.path(CARD))),
     "Summary of KernelBench": Block(
@@ -159,6 +162,8 @@ BLOCKS = {
         "results/aa-cpu.json.gz",
         aa.table,
     ),
+    "Detection": Block(ADOPTION, "results/detection-cpu.json", detection.table),
+    "Event to comment": Block(ADOPTION, "results/event-to-comment.json", event_to_comment.table),
     "Checkers": Block(
         "docs/comparison.md",
         "results/who-catches-what.json",

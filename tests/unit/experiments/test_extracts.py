@@ -15,6 +15,7 @@ from cudal1_ci import assets
 ROOT = Path(__file__).parents[3]
 PAGES = [
     "docs/comparison.md",
+    "docs/lab/adoption.md",
     "docs/lab/report-card.md",
     "docs/lab/repositories.md",
     "docs/lab/verifier.md",
