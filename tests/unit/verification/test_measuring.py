@@ -164,7 +164,7 @@ def a_launch_of(ratio: float) -> Repetition:
         ("cuda", [0.5], 3),
         ("cuda", [3.0, 1.2], 6),
         ("cuda", [1.01], 6),
-        ("cpu", [3.0], 12),
+        ("cpu", [3.0], 30),
     ],
 )
 def test_a_plain_effect_takes_fewer_rounds_in_the_launches_after_it(kind, ratios, expected):
