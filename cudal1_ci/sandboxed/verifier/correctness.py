@@ -145,6 +145,7 @@ def specialization(
 
     Raises:
         Rejected: It is wrong there, or a patch that fails there.
+        RunnerFailure: It did not answer in time.
     """
     if case.fewer_rows is None:
         return []
@@ -153,6 +154,8 @@ def specialization(
     try:
         got = case.answer(runner, limits, sets=[inputs])
     except RunnerFailure as failure:
+        if failure.kind == "timeout":  # it may compile again, or the budget ends
+            raise
         message = f"it is made for one number of rows: with {rows}, {failure.message[:300]}"
         if isinstance(program, TreeProgram):
             raise Rejected("incorrect_shape", "shape.specialized", message) from failure

@@ -377,6 +377,8 @@ def test_an_examination_ends_with_its_seconds_and_nothing_is_known_then():
         cut = verdict("__import__('time').sleep(60)", 2.0)
         assert (cut.status, cut.findings[0].rule) == ("inconclusive", CUT)
         assert time.monotonic() - began_s < 50.0, "a call has 60 s"
+        slow = "(x.shape[0] < 8 and __import__('time').sleep(60), self.fc(x))[1]"
+        assert verdict(slow, 4.0).findings[0].rule == CUT, "on fewer rows"
         assert verdict("self.fc(x) * 1", 60.0).status == "passed"
 
 
