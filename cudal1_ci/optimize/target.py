@@ -637,8 +637,7 @@ class TargetSearch:
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
         most_s = context.most_s(self.forecast(candidate).seconds)
-        limit = {} if most_s is None else {"most_s": most_s}
-        evaluation = known or context.session.screen(problem, candidate, **limit)
+        evaluation = known or context.session.screen(problem, candidate, most_s)
         if known is None:
             self.learn(evaluation)
             if candidate.generation is not None:
@@ -679,7 +678,7 @@ class TargetSearch:
             most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
             if number >= most or context.is_over() or self.is_beaten(index):
                 break
-            if self.confirming_most_s() < LEAST_CONFIRMED_S and context.pace.has_gain:
+            if self.confirming_left_s() < LEAST_CONFIRMED_S and context.pace.has_gain:
                 self.was_cut = True
                 break
             self.confirm(index)
@@ -688,7 +687,7 @@ class TargetSearch:
         context.pace.unconfirmed.pop(self.target, None)
         context.pace.confirming_s.append(time.monotonic() - began_s)
 
-    def confirming_most_s(self) -> float:
+    def confirming_left_s(self) -> float:
         """Return the seconds that are left for a confirmation, before its winner is examined."""
         return self.context.total_left_s() - self.context.pace.examining_s
 
@@ -702,9 +701,9 @@ class TargetSearch:
         """Measure a screened candidate in fresh processes."""
         context, screened = self.context, self.evaluations[index]
         context.progress.candidate_started(self.target, screened.candidate)
-        most_s = self.confirming_most_s()
-        most = {} if math.isinf(most_s) else {"most_s": max(most_s, LEAST_CONFIRMED_S)}
-        evaluation = context.session.confirm(self.problem, screened.candidate, **most)
+        left_s = self.confirming_left_s()
+        most_s = None if math.isinf(left_s) else max(left_s, LEAST_CONFIRMED_S)
+        evaluation = context.session.confirm(self.problem, screened.candidate, most_s)
         context.keep(self.target, evaluation)
         self.evaluations[index] = evaluation
         self.own[:] = [evaluation if one is screened else one for one in self.own]

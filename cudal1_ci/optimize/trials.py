@@ -118,19 +118,18 @@ class Trials:
         if known is not None:
             return known
         self.refuse_wrong(problem, REFUSED)
-        most = self.most()
-        return self.kept(lambda: context.session.screen(problem, candidate, **most))
+        return self.kept(lambda: context.session.screen(problem, candidate, self.most_s()))
 
     def confirmed(self, problem: Problem, candidate: Candidate) -> Evaluation:
         """Return what a screened candidate is worth by fresh processes. Raises NotReached."""
         self.refuse_late()
-        most = self.most()
-        return self.kept(lambda: self.context.session.confirm(problem, candidate, **most))
+        session = self.context.session
+        return self.kept(lambda: session.confirm(problem, candidate, self.most_s()))
 
-    def most(self) -> dict[str, float]:
-        """Return the seconds that a trial may take, as an argument; none without a budget."""
+    def most_s(self) -> float | None:
+        """Return the seconds that a trial may take; None without a budget."""
         left_s = self.left_s()
-        return {} if math.isinf(left_s) else {"most_s": max(left_s, LEAST_S)}
+        return None if math.isinf(left_s) else max(left_s, LEAST_S)
 
     def kept(self, trial: Callable[[], Evaluation]) -> Evaluation:
         """Return what a trial shows, once it is in the archive."""

@@ -401,8 +401,8 @@ class Weights:
 
 
 def zeros(biases: dict[int, Row]) -> Row:
-    """Return zeros for the bias that a gate lacks, of which it has only the other one. Raises:
-    Refused, if it has none."""
+    """Return zeros in place of a missing bias, shaped like the gate's other one. Raises: Refused,
+    if the gate has no bias."""
     if not biases:
         raise Refused
     ((code, part, num_parts),) = biases.values()

@@ -623,43 +623,46 @@ class Lift:
             return Lifted(f"{bracketed(x.code)}.repeat({sizes})", rank, 0, is_computed=True)
         if name == "t" and x.rank == 2:
             return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
-        new = {operands[0]: x.code}
         if name in WHOLE and rank == 0 and len(node.args) == (not self.is_method(node)):
             return self.reduced(name, x)
-        has_dims = name in ("unsqueeze", "squeeze", "transpose", "gather")
-        if has_dims or name in OVER_DIM | SCATTERS:
-            dims = given[:2] if name == "transpose" else given[:1]
-            if not dims and not (name == "argsort" and x.rank == 1):
+        return self.over_dims(node, name, x, operands[0], given)
+
+    def over_dims(
+        self,
+        node: cst.Call,
+        name: str,
+        x: Lifted,
+        receiver: cst.BaseExpression,
+        given: list[cst.BaseExpression],
+    ) -> Lifted:
+        """Return a call that names dimensions and does no more than shift them."""
+        rank, new = self.rank(node), {receiver: x.code}
+        is_view = name in ("unsqueeze", "squeeze", "transpose")
+        if not is_view and name != "gather" and name not in OVER_DIM | SCATTERS:
+            raise Refused
+        dims = given[:2] if name == "transpose" else given[:1]
+        if not dims and not (name == "argsort" and x.rank == 1):
+            raise Refused
+        for one in dims:
+            new[one] = shifted(one)
+        if name in SCATTERS | {"gather"}:
+            if len(given) != 2 + (name in SCATTERS):
                 raise Refused
-            for one in dims:
-                new[one] = shifted(one)
-            if name == "gather":
-                if len(given) != 2:
+            for one in given[1:]:
+                part = self.lift(one).first()
+                if part.turns is None and (name == "gather" or one in self.ranks):
                     raise Refused
-                index = self.lift(given[1]).first()
-                if index.turns is None or x.turns is None:
-                    raise Refused
-                new[given[1]] = index.code
-            if name in SCATTERS:
-                if len(given) != 3:
-                    raise Refused
-                for one in given[1:]:
-                    source = self.lift(one).first()
-                    if source.turns is None and one in self.ranks:
-                        raise Refused
-                    new[one] = source.code
-            if x.turns is None or (name in KEEPS_RANK and rank != x.rank):
-                raise Refused
-            is_view = name in ("unsqueeze", "squeeze", "transpose")
-            return Lifted(
-                self.swapped(node, new),
-                rank,
-                0,
-                is_new=x.is_new or not is_view,
-                is_computed=x.is_computed or not is_view,
-                distinct="all" if name == "argsort" and rank == 1 else "",
-            )
-        raise Refused
+                new[one] = part.code
+        if x.turns is None or (name in KEEPS_RANK and rank != x.rank):
+            raise Refused
+        return Lifted(
+            self.swapped(node, new),
+            rank,
+            0,
+            is_new=x.is_new or not is_view,
+            is_computed=x.is_computed or not is_view,
+            distinct="all" if name == "argsort" and rank == 1 else "",
+        )
 
     def is_method(self, node: cst.Call) -> bool:
         return isinstance(node.func, cst.Attribute) and node.func.value in self.ranks

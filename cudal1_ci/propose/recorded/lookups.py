@@ -276,7 +276,8 @@ def column_counts(call: Call, hot: OneHot, table: int | None, product: Place) ->
         codes = source.expression(table, operation)
         if index is None or codes is None:
             continue
-        rows = index.removesuffix(".squeeze(1)") if hot.column is not None else index
+        named = [source.expression(value, operation) for value in (other.column, other.index)]
+        rows = next((one for one in named if one and one.isidentifier()), index)
         x, number = bracketed(codes), f"{bracketed(rows)}.shape[0]"
         code = f"{x}.new_zeros({x}.shape[0]).index_add_(0, {index}, {x}.new_ones({number}))"
         if operation.name == "mean":

@@ -44,7 +44,7 @@ DEATH_S = 0.5
 
 
 LOST_DEVICE = re.compile(
-    r"(CUDA|HIP) error: (device-side assert|an illegal|illegal|misaligned address|invalid program "
+    r"(CUDA|HIP) error: (device-side assert|(an )?illegal|misaligned address|invalid program "
     r"counter|hardware stack|unspecified launch|operation not supported on (global|shared))"
 )
 """Errors after which a process cannot use its GPU any more: each later call fails with the same."""

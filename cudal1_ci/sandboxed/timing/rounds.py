@@ -11,7 +11,6 @@ import math
 import random
 import statistics
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,14 +18,14 @@ from typing import Literal
 import torch
 
 from ..forkserver.handles import RunnerFailure, RunnerHandle
-from ..recorder.rounding import seed_of
 from ..verifier.cases import Case, Limits, Rejected
 from ..verifier.compare import Tolerance
-from ..verifier.inputs import Room, is_float
+from ..verifier.inputs import Room
 from ..wire.runner import Batch, Exchange
 from ..wire.tensors import OutputSlot
 from .batch_length import ClockConfig, more_calls, reference_slots_of, room_of, wanted_us
 from .chained import Chains
+from .nearby import KnownJumps, Nearby
 from .new_inputs import Stock
 from .round_times import is_plain, is_steady, reconcile, times
 from .secret_rounds import SecretRounds
@@ -36,7 +35,6 @@ from .timed_rounds import (
     Lane,
     Round,
     fill_in,
-    nearby_round,
     new_round,
     open_lanes,
     span_of,
@@ -44,9 +42,6 @@ from .timed_rounds import (
 )
 
 NUM_EXCHANGES = 9
-FEW_JUMPS, EXPLAINED_ROUNDS, EXPLAINED_SHARE = 1e-4, 2, 0.25
-"""Where fewer elements than this share are off at jumps of the reference, the first rounds of a
-repetition are explained, and this share of the others: one costs a dozen batches or more."""
 MORE_ROUNDS = 4
 """Most multiple of rounds, where batches are too short or rounds disagree."""
 EARLY_ROUNDS = 3
@@ -73,16 +68,6 @@ class Timed:
     contradiction: Rejected | None
     """The verdict on a candidate whose times contradict each other."""
     phases_s: dict[str, float]
-
-
-@dataclass
-class KnownJumps:
-    """What rounds on nearby inputs have explained in a repetition."""
-
-    explained: Counter[bool] = field(default_factory=Counter)
-    """Elements by the kind of rounds; those in which the reference rounds are True."""
-    num_rounds: int = 0
-    """Rounds that were explained as a whole."""
 
 
 @dataclass
@@ -128,13 +113,23 @@ class Rounds:
         """Give the calls of such a round after the first ones values too."""
         fill_in(one, self.stock, start=num_calls)
 
-    def repeat(self, one: Round, keeps: bool = False) -> None:
-        """Play a round that does not count."""
-        play(self.case, self.both, one, self.rng, self.limits, counts=False, keeps=keeps)
+    def repeat(self, one: Round, keeps: bool = False, rounding: int | None = None) -> None:
+        """Play a round that does not count. With a seed of `rounding` the reference rounds at
+        random."""
+        play(
+            self.case,
+            self.both,
+            one,
+            self.rng,
+            self.limits,
+            counts=False,
+            keeps=keeps,
+            rounding=rounding,
+        )
 
     def nearby(self, one: Round) -> Nearby:
         """Return what repeats a round on inputs that differ by rounding."""
-        return Nearby(self.case, self.both, self.stock, self.rng, self.limits, one, self.jumps)
+        return Nearby(self.repeat, self.stock, self.rng, one, self.jumps)
 
     def check_again(self, one: Round) -> None:
         """Play a round that does not count, and compare its outputs. Raises Rejected."""
@@ -339,80 +334,6 @@ def play(
         if counts:
             lane.spans_us.append(span_us)
             lane.claims_us.append(said.claim_us)
-
-
-@dataclass
-class Nearby:
-    """Let lanes repeat a round that does not count, on inputs that differ by rounding. In some
-    rounds the reference rounds at random too: some thresholds lie where a sum of many inputs
-    crosses them, which noise of single inputs does not move. Both kinds of rounds take turns at
-    first. Then the kind that has explained more elements comes three times as often. Where inputs
-    are whole numbers alone, which nothing else changes, the reference rounds in every round."""
-
-    case: Case
-    lanes: Sequence[Lane]
-    stock: Stock
-    rng: random.Random
-    limits: Limits
-    one: Round
-    """The last round that ran."""
-    known: KnownJumps
-
-    def __post_init__(self) -> None:
-        self.first = self.one
-        self.rounds = False
-        self.can_round = True
-        self.num_rounds = self.num_rounded = self.num_left = 0
-
-    def __call__(self, num_left: int) -> None:
-        """Play another round; so many elements are not explained yet."""
-        self.known.explained[self.rounds] += max(0, self.num_left - num_left)
-        self.num_left = num_left
-        self.one = nearby_round(self.first, self.stock)
-        self.rounds = self.can_round and self.is_rounding_due()
-        self.num_rounds += 1
-        if self.rounds:
-            self.num_rounded += 1
-            try:
-                return self.play(seed_of(self.num_rounded - 1, self.rng))
-            except RunnerFailure as failure:
-                if failure.kind != "raised":
-                    raise
-                self.can_round = False  # a program that knows no other tensors
-        return self.play()
-
-    def is_rounding_due(self) -> bool:
-        """Return whether the reference rounds in the next round."""
-        if not any(map(is_float, self.stock.base[0].tensors)):
-            return True
-        explained = self.known.explained
-        if explained[True] == explained[False]:
-            return not self.rounds
-        return (explained[True] > explained[False]) != (self.num_rounds % 4 == 3)
-
-    def are_due(self, share: float) -> bool:
-        """Return whether elements of a round that are off, by their share, must be explained.
-        Each round may be one of those, and a program that saves work is off in more elements."""
-        return (
-            share > FEW_JUMPS
-            or self.known.num_rounds < EXPLAINED_ROUNDS
-            or self.rng.random() < EXPLAINED_SHARE
-        )
-
-    def note_explained(self) -> None:
-        """Count a round that was explained."""
-        self.known.num_rounds += 1
-
-    def play(self, rounding: int | None = None) -> None:
-        play(
-            self.case,
-            self.lanes,
-            self.one,
-            self.rng,
-            self.limits,
-            counts=False,
-            rounding=rounding,
-        )
 
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:

@@ -119,8 +119,8 @@ def picked(tensor: torch.Tensor, numbers: Sequence[torch.Tensor]) -> torch.Tenso
 def are_jumps(
     strays: dict[int, Strays], nearby: Callable[[int], Any], values: Callable[[int], torch.Tensor]
 ) -> bool:
-    """Return whether the reference explains them all. `nearby` makes it answer again for other
-    inputs, and is told how many elements are left; `values` returns its new answers by the
+    """Return whether the reference explains them all. `nearby` takes how many elements are left
+    and makes the reference answer again for other inputs; `values` returns these answers by the
     tensor's number."""
     num_left = sum(some.num_left for some in strays.values())
     for _ in range(MOST_NEARBY):

@@ -18,6 +18,7 @@ from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.run import by_promise, review
 from cudal1_ci.optimize.target import DEVICE_IN_USE, optimize_target
+from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Candidate, Edit, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
@@ -325,6 +326,17 @@ def test_a_budget_ends_while_another_process_has_the_device_and_loses_nothing(tm
     report = setting.review()
     (entry,) = report.entries
     assert (report.ended, entry.skipped) == ("budget", DEVICE_IN_USE)
+
+
+def test_a_wait_that_was_given_up_is_no_bug_of_what_proposes(tmp_path):
+    class Recording(FakeProposer):
+        def propose(self, problem, evaluations, n):
+            raise GaveUp("the device was waited for until the run was over")
+
+    report = Setting(tmp_path, FakeSession({}), Recording([])).review()
+    (entry,) = report.entries
+    assert (report.ended, entry.skipped) == ("budget", DEVICE_IN_USE)
+    assert report.warnings == () and "bug" not in str(entry)
 
 
 def test_a_budget_that_ends_after_the_last_candidate_has_cut_nothing(tmp_path):

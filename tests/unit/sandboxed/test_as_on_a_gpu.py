@@ -18,6 +18,7 @@ from cudal1_ci.sandboxed.timing import (
     batch_length,
     chained,
     clock,
+    nearby,
     round_times,
     rounds,
     timed_checks,
@@ -333,7 +334,7 @@ def test_a_round_that_is_off_is_made_again_nearby_by_both(timed, monkeypatch, ex
     )
     monkeypatch.setattr(timed_checks, "strays_of", strays_of)
     monkeypatch.setattr(timed_checks, "are_jumps", are_jumps)
-    monkeypatch.setattr(rounds, "nearby_round", nearby_round)
+    monkeypatch.setattr(nearby, "nearby_round", nearby_round)
     text = MODEL.format(returned="self.norm(y)").replace(
         "self.fc = nn.Linear(16, 8)", "self.fc, self.norm = nn.Linear(16, 8), nn.BatchNorm1d(8)"
     )

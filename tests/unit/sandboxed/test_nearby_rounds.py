@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.forkserver.handles import RunnerFailure
-from cudal1_ci.sandboxed.timing import rounds
+from cudal1_ci.sandboxed.timing import nearby as near
 
 FLOATS = torch.tensor([1.0])
 
@@ -24,17 +24,15 @@ def nearby(monkeypatch, fails=None, inputs=FLOATS):
     """Return what repeats a round, and the seeds with which it did."""
     seeds = []
 
-    def play(*_, counts, rounding):
-        assert not counts
+    def repeat(one, rounding=None):
         seeds.append(rounding)
         if fails is not None and rounding is not None:
             raise failure(fails)
 
-    monkeypatch.setattr(rounds, "play", play)
-    monkeypatch.setattr(rounds, "nearby_round", lambda one, _: SimpleNamespace(of=one))
+    monkeypatch.setattr(near, "nearby_round", lambda one, _: SimpleNamespace(of=one))
     stock = SimpleNamespace(base=[SimpleNamespace(tensors=[inputs])])
-    parts = SimpleNamespace(), (), stock, random.Random(0), SimpleNamespace()
-    return rounds.Nearby(*parts, SimpleNamespace(), rounds.KnownJumps()), seeds
+    one = SimpleNamespace()
+    return near.Nearby(repeat, stock, random.Random(0), one, near.KnownJumps()), seeds
 
 
 def test_every_second_round_rounds_by_another_seed(monkeypatch):
@@ -57,12 +55,12 @@ def test_the_kind_that_explains_more_comes_three_times_as_often(monkeypatch):
 
 def test_few_elements_are_explained_at_first_and_then_now_and_again(monkeypatch):
     again, _ = nearby(monkeypatch)
-    few = rounds.FEW_JUMPS / 2
-    for _ in range(rounds.EXPLAINED_ROUNDS):
+    few = near.FEW_JUMPS / 2
+    for _ in range(near.EXPLAINED_ROUNDS):
         assert all(again.are_due(few) for _ in range(50))
         again.note_explained()
-    assert 0 < sum(again.are_due(few) for _ in range(400)) / 400 < 2 * rounds.EXPLAINED_SHARE
-    assert all(again.are_due(2 * rounds.FEW_JUMPS) for _ in range(50))
+    assert 0 < sum(again.are_due(few) for _ in range(400)) / 400 < 2 * near.EXPLAINED_SHARE
+    assert all(again.are_due(2 * near.FEW_JUMPS) for _ in range(50))
 
 
 def test_every_round_rounds_where_inputs_are_whole_numbers_alone(monkeypatch):

@@ -84,3 +84,20 @@ def assert_same(tmp_path: Path, text: str, new: str) -> None:
             rtol=1e-4,
             atol=1e-5,
         )
+
+
+def assert_found(tmp_path: Path, text: str, rule: str) -> None:
+    """Assert that a rule proposes for a text, and that its proposal gives the same."""
+    found = proposed(tmp_path, text, named(rule))
+    assert rule in found
+    assert_same(tmp_path, text, found[rule])
+
+
+def assert_left_alone(tmp_path: Path, text: str, rule: str) -> None:
+    """Assert that a rule proposes nothing for a text."""
+    assert named(rule) and proposed(tmp_path, text, named(rule)) == {}
+
+
+def named(rule: str) -> list[RecordedRule]:
+    """Return the rules of a name."""
+    return [one for one in RULES if one.name == rule]

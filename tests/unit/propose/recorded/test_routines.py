@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cudal1_ci.propose.recorded.strategy import RULES
-from tests.unit.propose.recorded.rig import assert_same, proposed
+from tests.unit.propose.recorded.rig import assert_found, assert_left_alone
 
 START = """import torch
 import torch.nn as nn
@@ -418,13 +417,9 @@ def text_of(body: str) -> str:
 
 @pytest.mark.parametrize(("rule", "body"), FOUND.values(), ids=FOUND)
 def test_routine_is_found_and_gives_the_same(tmp_path: Path, rule: str, body: str) -> None:
-    text = text_of(body)
-    found = proposed(tmp_path, text, [one for one in RULES if one.name == rule])
-    assert rule in found
-    assert_same(tmp_path, text, found[rule])
+    assert_found(tmp_path, text_of(body), rule)
 
 
 @pytest.mark.parametrize(("rule", "body"), LEFT.values(), ids=LEFT)
 def test_look_alike_is_left_alone(tmp_path: Path, rule: str, body: str) -> None:
-    found = proposed(tmp_path, text_of(body), [one for one in RULES if one.name == rule])
-    assert found == {}
+    assert_left_alone(tmp_path, text_of(body), rule)

@@ -407,3 +407,27 @@ def test_running_statistics_are_compared_though_outputs_are_random(lines):
     found = lines(RANDOM, stale, BOTH_MODES)
     assert BOTH_MODES in broken(found)
     assert "buffer norm" in found[BOTH_MODES].detail
+
+
+LOST = """
+DEAD = []
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+    def forward(self, x):
+        if DEAD or x.dim() != 2:
+            DEAD.append(True)
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        return x * self.weight
+def get_inputs():
+    return [torch.randn(6, 8)]
+"""
+
+
+def test_a_process_that_lost_its_gpu_fails_one_line_and_not_those_after_it(lines):
+    """Such a process fails each later call with the same words."""
+    found = lines(LOST, LOST.replace("x * self.weight", "self.weight * x"))
+    results = {aspect: check.result for aspect, check in found.items()}
+    assert results["fewer dimensions of x"] == "not_applicable"
+    assert results["deepcopy"] == results["pickle"] == "held"

@@ -7,7 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cudal1_ci.sandboxed.verifier.contract.judgement import Result, is_explained, with_near_ties
+from cudal1_ci.sandboxed.verifier.compare import difference, tolerance
+from cudal1_ci.sandboxed.verifier.contract.judgement import (
+    UNSETTLED,
+    Result,
+    different_values,
+    is_explained,
+    with_near_ties,
+)
 
 EXPECTED = torch.rand(4, 500, generator=torch.Generator().manual_seed(0))
 CASE = SimpleNamespace(given=None, accelerator=SimpleNamespace(device=torch.device("cpu")))
@@ -48,6 +55,36 @@ def test_a_jump_of_the_reference_explains_the_same_element_alone(got, nearby, is
 )
 def test_a_threshold_that_larger_moves_reach_explains_it_too(got, wide, is_right):
     assert is_explained(CASE, EXPECTED, got, [flipped()], [wide]) is is_right
+
+
+@pytest.mark.parametrize(("num_moved", "is_unsettled"), [(0, False), (1, False), (100, True)])
+def test_rounding_that_moves_more_than_what_is_off_settles_nothing(num_moved, is_unsettled):
+    """Nearby calls of the reference never are where the candidate is, and move other elements."""
+
+    def result(tensor):
+        return Result((), ("output 0",), (), [tensor], False, ())
+
+    def near(ours, truth):
+        return difference(ours, truth, None, tolerance(truth, None, None), torch.device("cpu"))
+
+    case = SimpleNamespace(
+        given=None,
+        accelerator=CASE.accelerator,
+        precision="strict",
+        known=(),
+        difference=lambda its, mine, *_: near(its, mine),
+    )
+    said = different_values(
+        case,
+        result(EXPECTED),
+        result(flipped(300, 301)),
+        lambda: None,
+        lambda num_units: [result(flipped(*range(num_moved)))],
+        list,
+        has_odd=False,
+    )
+    assert "output 0 is off by" in said
+    assert said.endswith(UNSETTLED) is is_unsettled
 
 
 def places(*numbers):
