@@ -164,7 +164,7 @@ def test_the_readme_states_modules_and_repositories_as_their_extracts_do(extract
     ((num, of, mean),) = re.findall(r"(\d+) of (\d+) modules .*? over all is (\S+x)", said)
     assert f"| {num} of {of} have a proposal; {mean} in the geometric mean |" in readme
     cells = row(extracts, "Third party new yield", "all")
-    assert f"| {cells[5]} of {cells[2]} with a workload |" in readme
+    assert f"| {cells[5]} of the {cells[2]} asked |" in readme
 
 
 @pytest.mark.parametrize("page", ["experiments/README.md", *PAGES])
