@@ -69,12 +69,25 @@ class File:
         for node, where in self.ranges.items():
             if isinstance(node, cst.BaseExpression):
                 self.by_range.setdefault(key_of(where), node)  # the outermost one comes first
+        self.add_chained()
         self.functions: dict[int, cst.FunctionDef] = {}
         """By the line of `def`, or of the first decorator."""
         for node in self.ranges:
             if isinstance(node, cst.FunctionDef):
                 first = node.decorators[0] if node.decorators else node
                 self.functions[self.ranges[first].start.line] = node
+
+    def add_chained(self) -> None:
+        """Add calls and attributes with the name on a later line than the value. Python says that
+        they begin at the name."""
+        for node, where in self.ranges.items():
+            called = node.func if isinstance(node, cst.Call) else node
+            if not isinstance(called, cst.Attribute) or not isinstance(node, cst.BaseExpression):
+                continue
+            name = self.ranges[called.attr].start
+            if name.line != self.ranges[called].start.line:
+                key = name.line, name.column, where.end.line, where.end.column
+                self.by_range[key] = node
 
     def node_at(self, span: Span) -> cst.BaseExpression | None:
         """Return the expression of a span; None before Python 3.11."""

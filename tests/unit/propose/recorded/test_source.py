@@ -164,3 +164,22 @@ def test_an_equation_may_stand_last(tmp_path):
 def test_one_of_several_results_is_not_their_call(tmp_path):
     graph, source = recorded(tmp_path, "return torch.tanh(x.chunk(3)[0])")
     assert source.expression(one(graph, "chunk").recorded.outputs[0], one(graph, "tanh")) is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x.sin()\n    .cos()",
+        "x.sin(\n    )\n    .cos(\n    )",
+        "torch.sin(\n    x\n).cos()",
+        "x.sin().mT\n    .cos()",
+        "x.sin()\n    .mT",
+    ],
+)
+def test_a_chain_of_methods_may_take_several_lines(tmp_path, code):
+    graph, source = recorded(tmp_path, f"return (\n    {code}\n)")
+    first, last = graph.operations[0], graph.operations[-1]
+    assert source.expression(first.output, at=last) is not None
+    place = source.place(last)
+    assert place is not None
+    assert source.file("").code(place.node).strip("( )\n").split() == code.strip("( )\n").split()
