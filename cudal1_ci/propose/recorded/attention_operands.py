@@ -41,6 +41,10 @@ class Origin:
     factors: tuple[Factor, ...] = ()
     made: tuple[Operation, ...] = ()
     """The operations that scaled it."""
+    reader: Operation | None = None
+    """What reads it."""
+    position: int = 0
+    """Whether it is the first (0) or the second (1) operand."""
 
 
 def queries_and_keys(one: Occurrence) -> tuple[Operand, Operand]:
@@ -57,8 +61,10 @@ def queries_and_keys(one: Occurrence) -> tuple[Operand, Operand]:
         if {*left} != {*batch, i, d} or {*right} != {*batch, j, d}:
             raise Refused(fact)
         first, second = einsum_values(product)
-        q = operand(one, Origin(first, is_transposed=False), ordered(left, [*batch, i, d]))
-        return q, operand(one, Origin(second, is_transposed=False), ordered(right, [*batch, j, d]))
+        rows = Origin(first, is_transposed=False, reader=product)
+        columns = Origin(second, is_transposed=False, reader=product, position=1)
+        q = operand(one, rows, ordered(left, [*batch, i, d]))
+        return q, operand(one, columns, ordered(right, [*batch, j, d]))
     start = 1 if product.name == "baddbmm" else 0
     fact = f"the product {where(product)} has an operand that is not known"
     queries = needed(product.value(start, "batch1" if start else "input"), fact)
@@ -66,8 +72,8 @@ def queries_and_keys(one: Occurrence) -> tuple[Operand, Operand]:
     keys = needed(product.value(start + 1, "other") if keys is None else keys, fact)
     if needed(one.graph.of(queries)).shape[:-2] != needed(one.graph.of(keys)).shape[:-2]:
         raise Refused("queries and keys have other leading dimensions, such as numbers of heads")
-    q = operand(one, Origin(queries, is_transposed=False), "")
-    return q, operand(one, Origin(keys, is_transposed=True), "")
+    q = operand(one, Origin(queries, is_transposed=False, reader=product), "")
+    return q, operand(one, Origin(keys, is_transposed=True, reader=product, position=1), "")
 
 
 def operand(one: Occurrence, whole: Origin, suffix: str) -> Operand:
@@ -75,7 +81,10 @@ def operand(one: Occurrence, whole: Origin, suffix: str) -> Operand:
     plain: list[Operand] = []
     turned: list[Operand] = []
     for origin in origins(one, whole):
-        code, dropped = rebound(one, origin.made) or (one.code(origin.value), ())
+        code, dropped = rebound(one, origin.made) or (
+            one.code(origin.value, origin.reader, origin.position),
+            (),
+        )
         if code is None or (origin.factors and computes(code)):
             continue
         more = ".transpose(-2, -1)" if origin.is_transposed else ""
@@ -98,7 +107,7 @@ def origins(one: Occurrence, given: Origin) -> Iterator[Origin]:
         return
     before = untransposed(one.call, maker) if given.is_transposed else None
     if before is not None:
-        yield from origins(one, Origin(before, False, given.factors, given.made))
+        yield from origins(one, Origin(before, False, given.factors, given.made, maker))
         return
     name = maker.name.removesuffix("_")
     for position in {"mul": (1, 0), "div": (1,)}.get(name, ()):
@@ -108,9 +117,8 @@ def origins(one: Occurrence, given: Origin) -> Iterator[Origin]:
         factor = factor_of(one, maker, position)
         if factor is not None:
             factors = ((name, factor), *given.factors)
-            yield from origins(
-                one, Origin(scaled, given.is_transposed, factors, (maker, *given.made))
-            )
+            made = (maker, *given.made)
+            yield from origins(one, Origin(scaled, given.is_transposed, factors, made, maker))
             return
 
 
@@ -167,13 +175,14 @@ def values(one: Occurrence) -> tuple[str, str]:
     else:
         value = final.value(1, "mat2")
         value = final.value(1, "other") if value is None else value
-    code = needed(one.code(value), f"the values have no code {where(final)}")
+    code = needed(one.code(value, final, 1), f"the values have no code {where(final)}")
     weights = needed(one.graph.of(one.found.product.output))
     if not suffix and needed(one.graph.of(value)).shape[:-2] != weights.shape[:-2]:
         raise Refused("weights and values have other leading dimensions, such as numbers of heads")
     if is_turned:
-        before = untransposed(one.call, one.graph.maker.get(value or 0))
-        plain = None if before is None else one.code(before)
+        turn = one.graph.maker.get(value or 0)
+        before = untransposed(one.call, turn)
+        plain = None if before is None else one.code(before, turn)
         if plain is not None:
             return packed(one, plain, before, is_transposed=False), after
     whole = followed(code, suffix)

@@ -16,6 +16,7 @@ from typing import TypeVar
 import libcst as cst
 
 from cudal1_ci.errors import CudaL1Error
+from cudal1_ci.propose.recorded.aliases import mistaken
 from cudal1_ci.propose.recorded.rule import Call, Change, Miss, RecordedRule
 from cudal1_ci.propose.recorded.source import is_statement
 from cudal1_ci.records import NearMiss
@@ -85,8 +86,18 @@ def look(rules: Sequence[RecordedRule], call: Call) -> Look:
 
 
 def own_changes(rule: RecordedRule, call: Call) -> list[Change]:
-    """Return a rule's changes that are the target's business."""
-    return [one for one in unique_changes(rule, call) if call.is_own(one)]
+    """Return a rule's changes that are the target's business, and right in other calls too."""
+    found = []
+    for change in unique_changes(rule, call):
+        if not call.is_own(change):
+            continue
+        names = mistaken(call, change)
+        if names is None:
+            found.append(change)
+        else:
+            lost, read = names
+            call.missed(change, f"only in this call `{lost}` and `{read}` are one tensor")
+    return found
 
 
 def unique_changes(rule: RecordedRule, call: Call) -> Iterator[Change]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import libcst as cst
+
 from cudal1_ci.propose.recorded.algebra import (
     in_one_block,
     in_place_of,
@@ -31,6 +33,8 @@ class Pairs:
     rows: int
     """The tensor whose rows come first in the result."""
     columns: int
+    wide: tuple[int | None, int | None]
+    """Both as they are broadcast."""
 
 
 def pairs_of(graph: Graph, left: int | None, right: int | None) -> Pairs | None:
@@ -47,9 +51,9 @@ def pairs_of(graph: Graph, left: int | None, right: int | None) -> Pairs | None:
     if rank != graph.num_dims(right) or rank < 3 or not same or one.shape[-2] < MIN_ROWS:
         return None
     if (a[1], b[1]) == (rank - 2, rank - 3):
-        return Pairs(a[0], b[0])
+        return Pairs(a[0], b[0], (left, right))
     if (a[1], b[1]) == (rank - 3, rank - 2):
-        return Pairs(b[0], a[0])
+        return Pairs(b[0], a[0], (right, left))
     return None
 
 
@@ -121,7 +125,10 @@ def find_distances(call: Call) -> Iterator[Change]:
     """Find `((x[:, None] - y[None]) ** 2).sum(-1)`."""
     for operation, pair, is_squared in pair_distances(call):
         place = call.source.place(operation)
-        x, y = rows_code(call, pair.rows, operation), rows_code(call, pair.columns, operation)
+        x, y = (
+            rows_code(call, narrow, wide, operation)
+            for narrow, wide in zip((pair.rows, pair.columns), pair.wide, strict=True)
+        )
         if place is None or x is None or y is None:
             call.miss(operation, f"the rows have no code {where(operation)}")
             continue
@@ -131,15 +138,22 @@ def find_distances(call: Call) -> Iterator[Change]:
         yield Change(place.file, {place.node: code}, found, frozenset(("torch",)))
 
 
-def rows_code(call: Call, value: int, at: Operation) -> str | None:
-    """Return the code of rows: of a local that holds them, or holds them repeated."""
+def rows_code(call: Call, value: int, wide: int | None, at: Operation) -> str | None:
+    """Return the code of rows: of the local that is broadcast, though others hold the same in this
+    call, or of one that holds them or holds them repeated."""
+    maker = None if wide is None else call.graph.maker.get(wide)
+    operands = [] if maker is None else call.source.operands(maker)
+    if operands and isinstance(operands[0], cst.Name):
+        held = call.source.scope(at).get(operands[0].value)
+        if held is not None and held.value == value:
+            return operands[0].value
     code = call.source.expression(value, at)
     if code is not None:
         return code
-    for name, held in call.source.scope(at).items():
-        wide = inserted(call.graph, held.value)
-        if wide is not None and wide[0] == value and name.isidentifier():
-            return f"{name}[{', '.join([*[':'] * wide[1], '0'])}]"
+    for name, local in call.source.scope(at).items():
+        repeated = inserted(call.graph, local.value)
+        if repeated is not None and repeated[0] == value and name.isidentifier():
+            return f"{name}[{', '.join([*[':'] * repeated[1], '0'])}]"
     return None
 
 
@@ -157,8 +171,8 @@ def find_cosine(call: Call) -> Iterator[Change]:
         rank = graph.num_dims(operation.value(0, "x1"))
         if dim not in (-1, rank - 1) or eps not in (None, 1e-8):
             continue
-        x = source.expression(pair.rows, operation)
-        y = source.expression(pair.columns, operation)
+        x = rows_code(call, pair.rows, pair.wide[0], operation)
+        y = rows_code(call, pair.columns, pair.wide[1], operation)
         if x is None or y is None:
             continue
         prefix, modules = call.source.functional(place.file)

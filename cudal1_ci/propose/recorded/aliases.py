@@ -1,0 +1,76 @@
+"""Find names that hold one tensor in the recorded call and may hold others in another call.
+
+`attend(x, x, x)` and `context = x if context is None else context` make names one tensor. Code that
+reads one of them for the other is right in the recorded call alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import libcst as cst
+
+from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.walk import roots
+from cudal1_ci.propose.recorded.lifted import within
+from cudal1_ci.propose.recorded.rule import Call, Change
+from cudal1_ci.propose.recorded.source import File
+
+
+def mistaken(call: Call, change: Change) -> tuple[str, str] | None:
+    """Return a name that a change no longer reads and the one that it reads instead, where they
+    are one tensor in the recorded call alone."""
+    file = call.source.file(change.file)
+    if file is None:
+        return None
+    old: dict[cst.FunctionDef, set[str]] = {}
+    for node in change.new:
+        function = next((one for one in file.above(node) if isinstance(one, cst.FunctionDef)), None)
+        if function is not None:
+            old.setdefault(function, set()).update(names_in(node))
+    new = {name for code in change.new.values() for name in names_in(cst.parse_module(code))}
+    for function, before in old.items():
+        gone = before - new
+        for lost, read in shared(call, file, change.file, function) if gone else ():
+            if lost in gone and read in new and not follows(file, function, lost, read):
+                return lost, read
+    return None
+
+
+def shared(
+    call: Call, file: File, name: str, function: cst.FunctionDef
+) -> Iterator[tuple[str, str]]:
+    """Yield pairs of names of a function that hold one tensor, each in both orders."""
+    source, recording = call.source, call.graph.recording
+    seen: set[int | None] = set()
+    for operation in call.graph.operations:
+        frame = source.frame(operation)
+        if frame is None or operation.recorded.scope in seen or frame.file != name:
+            continue
+        seen.add(operation.recorded.scope)
+        if file.functions.get(frame.first_line) is not function:
+            continue
+        by_value: dict[int, list[str]] = {}
+        for one in recording.scopes[operation.recorded.scope or 0].locals:
+            if one.argument.value is not None and not one.name.startswith("."):
+                by_value.setdefault(one.argument.value, []).append(one.name)
+        for names in by_value.values():
+            yield from itertools.permutations(names, 2)
+
+
+def follows(file: File, function: cst.FunctionDef, one: str, other: str) -> bool:
+    """Return whether every call of a function makes one of two names from the other: by an
+    assignment without a choice."""
+    for node in within(function):
+        if not isinstance(node, cst.Assign):
+            continue
+        targets = {name for target in node.targets for name in roots(target.target)}
+        read = names_in(node.value)
+        if not ({one, other} <= targets | read and targets & {one, other} and not targets & read):
+            continue
+        is_choice = any(isinstance(o, cst.IfExp | cst.BooleanOperation) for o in within(node.value))
+        is_within = any(isinstance(o, cst.If | cst.Try) for o in file.above(node))
+        if not is_choice and not is_within:
+            return True
+    return False
