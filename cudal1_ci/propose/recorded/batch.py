@@ -419,6 +419,15 @@ class Batch:
 
     def sums(self, terms: list[tuple[str, cst.BaseExpression]]) -> str:
         """Return what is added to a sum."""
+        bounds = self.lift.bounds
+        numbers = [one for one in terms if isinstance(one[1], cst.Integer | cst.Float)]
+        if numbers and bounds is not None and len(numbers) < len(terms):
+            count = bracketed(bounds.count)
+            own = "".join(
+                f" {sign} {count}" + ("" if code == "1" else f" * {code}")
+                for sign, code in ((sign, self.lift.code(one)) for sign, one in numbers)
+            )
+            return own + self.sums([one for one in terms if one not in numbers])
         if all(sign == "+" for sign, _ in terms):
             try:
                 return f" + {self.summed([one for _, one in terms])}"

@@ -228,6 +228,8 @@ class Lift:
             if isinstance(one, cst.Call):
                 if isinstance(one.func, cst.Name) and one.func.value == "len":
                     continue
+                if self.code(one.func).startswith("math."):
+                    continue
                 if self.code(one.func) == "float" and isinstance(one.args[0].value, STRINGS):
                     continue
                 made = self.operations.get(one, [])
@@ -505,6 +507,8 @@ class Lift:
                 raise Refused
             whole = self.source.graph.in_one_call
             parts = {o.name for one in self.operations[node] for o in whole(one)}
+            if parts == {"embedding"}:
+                return self.looked_up(node, operation, plain[0])
             if not parts <= ROWWISE | UNARY - CASTS | {"dim"}:
                 return self.folded(self, node, plain[0])
             x = self.rows(self.lift(plain[0]))
@@ -536,6 +540,10 @@ class Lift:
             return self.matmul(node, real)
         if name in ("cat", "concat", "stack") and self.joined is not None:
             return self.joined(self, node, name)
+        if name == "embedding" and not any(self.varies(one) for one in real[1:]):
+            for one in real[1:]:
+                self.check_pure(one)
+            return self.looked_up(node, operation, real[0])
         if name in SPECTRA and any(integer(one) != -1 for one in dims_of(node)):
             raise Refused
         if name in ROWWISE | SPECTRA or name in IMAGES:
@@ -554,6 +562,19 @@ class Lift:
         if is_pair_operation(operation):
             return self.pair(node, name, real)
         return self.with_dims(node, name, real)
+
+    def looked_up(self, node: cst.Call, operation: Operation, index: cst.BaseExpression) -> Lifted:
+        """Return rows of a table that is the same in all turns."""
+        norm, frequency = (
+            operation.argument(at, name)
+            for at, name in ((3, "max_norm"), (5, "scale_grad_by_freq"))
+        )
+        if (norm is not None and norm.text != "None") or (frequency and frequency.text != "False"):
+            raise Refused("a turn changes the table, or counts what it reads")
+        x = self.lift(index)
+        x = x.first() if x.is_kept else x
+        code = self.swapped(node, {index: x.code})
+        return Lifted(code, x.rank + 1, x.turns, is_computed=True)
 
     def is_torch(self, node: cst.Call) -> bool:
         """Return whether a function of torch or a method of a tensor is called."""
@@ -621,11 +642,42 @@ class Lift:
         if name == "repeat" and x.turns is not None and len(given) == x.rank == rank:
             sizes = ", ".join(["1", *map(self.number, given)])
             return Lifted(f"{bracketed(x.code)}.repeat({sizes})", rank, 0, is_computed=True)
+        if name in ("flatten", "permute") and x.turns is not None and x.rank > 0:
+            return self.arranged(node, name, x, operands[0])
         if name == "t" and x.rank == 2:
             return replace(x, code=f"{bracketed(x.code)}.mT", is_new=False)
         if name in WHOLE and rank == 0 and len(node.args) == (not self.is_method(node)):
             return self.reduced(name, x)
         return self.over_dims(node, name, x, operands[0], given)
+
+    def arranged(
+        self, node: cst.Call, name: str, x: Lifted, receiver: cst.BaseExpression
+    ) -> Lifted:
+        """Return a call that joins dimensions of each turn or puts them in another order."""
+        named = {one.keyword.value: one.value for one in node.args if one.keyword is not None}
+        plain = [
+            one.value for one in node.args if one.keyword is None and one.value is not receiver
+        ]
+        if name == "flatten":
+            ends = [
+                plain[at : at + 1] or [*filter(None, (named.pop(key, None),))]
+                for at, key in enumerate(("start_dim", "end_dim"))
+            ]
+            dims = [
+                shifted(one[0]) if one else other
+                for one, other in zip(ends, ("1", ""), strict=True)
+            ]
+            if named or len(plain) > 2:
+                raise Refused
+            listed = ", ".join(filter(None, dims))
+        else:
+            if len(plain) == 1 and isinstance(plain[0], cst.Tuple | cst.List):
+                plain = [one.value for one in plain[0].elements]
+            if named or len(plain) != x.rank:
+                raise Refused
+            listed = ", ".join(["0", *map(shifted, plain)])
+        code = f"{bracketed(x.code)}.{name}({listed})"
+        return replace(x, code=code, rank=self.rank(node), is_new=False)
 
     def over_dims(
         self,
@@ -742,8 +794,8 @@ class Lift:
         if mask is not None and mask.classes and not mask.code:
             return Lifted(self.code(base), self.rank(node), 0, classes=mask.classes)
         turning = [i for i, one in enumerate(parts) if self.varies(one)]
-        others = [one for i, one in enumerate(parts) if i not in turning]
-        if len(turning) == 1 and all(is_basic(one) for one in others):
+        plain = self.plain(node, parts)
+        if len(turning) == 1 and all(plain[i] for i in range(len(parts)) if i not in turning):
             return self.picked(node, parts, turning[0])
         return self.gathered(node, parts)
 
@@ -776,19 +828,19 @@ class Lift:
             raise Refused
         return masked(x, bound, rank, self.kept)
 
-    def is_view(self, node: cst.Subscript, parts: list[cst.BaseSlice]) -> bool:
-        """Return whether a subscript makes a view, by its text or by the recorded numbers."""
+    def plain(self, node: cst.Subscript, parts: list[cst.BaseSlice]) -> list[bool]:
+        """Return which parts of a subscript make a view, by its text or the recorded numbers."""
         given = self.operation(node).argument(1)
         items = () if given is None else given.items or (given,)
         numbers = [(one.text or "").lstrip("-").isdigit() for one in items]
         if len(numbers) != len(parts):
-            return all(map(is_basic, parts))
-        return all(is_basic(one) or known for one, known in zip(parts, numbers, strict=True))
+            return [is_basic(one) for one in parts]
+        return [is_basic(one) or known for one, known in zip(parts, numbers, strict=True)]
 
     def of_turn(self, node: cst.Subscript, x: Lifted, parts: list[cst.BaseSlice]) -> Lifted:
         """Return a subscript of a value that differs between turns."""
         rank = self.rank(node)
-        if not any(self.varies(one) for one in parts) and self.is_view(node, parts):
+        if not any(self.varies(one) for one in parts) and all(self.plain(node, parts)):
             code = f"{bracketed(x.code)}[:, {self.listed(parts)}]"
             distinct = x.distinct and rank == 1 and "some"
             return Lifted(code, rank, 0, is_new=False, distinct=distinct or "")

@@ -10,7 +10,9 @@ from cudal1_ci.propose.recorded import experts, loops
 from tests.unit.propose.recorded.rig import assert_same, proposed
 
 RULES = (*experts.RULES, *loops.RULES)
-START = """import torch
+START = """import math
+
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -24,6 +26,7 @@ class Model(nn.Module):
         self.state = nn.Linear(4, 4, bias=False)
         self.gate = nn.Linear(4, 4)
         self.drop = nn.Dropout(0.0)
+        self.words = nn.Embedding(4, 4)
         self.table = nn.Parameter(torch.randn(4, 4))
         self.register_buffer("bias", torch.randn(4))
 
@@ -91,6 +94,48 @@ return total
 """,
         ("total -= (", "self.proj(x)"),
     ),
+    "numbers": (
+        """
+total = 0.0
+for c in range(x.size(1)):
+    part = self.proj(x[:, c]).sum() / math.sqrt(2 * math.pi)
+    total = total + 1 - part
+    total = total - part + 2
+return total
+""",
+        ("total + x.size(1) - ", "+ x.size(1) * 2 - "),
+    ),
+    "rows of one sample": (
+        """
+total = 0
+first = x.size(0) - 1
+for c in range(x.size(1)):
+    total = total + x[first, c].pow(2).sum()
+return total
+""",
+        ("x[first, : x.size(1)]",),
+    ),
+    "flattened and permuted": (
+        """
+wide = x[..., None] * self.bias
+total = 0
+for c in range(x.size(1)):
+    row = wide[:, c]
+    total = total + row.flatten(1).sum(dim=1) + row.flatten(end_dim=1).sum()
+    total = total + row.permute(0, 2, 1).flatten(-2).max() * row.permute((2, 0, 1))[0].sum()
+return total
+""",
+        (".flatten(2)", ".flatten(1, 2)", ".permute(0, 3, 1, 2)"),
+    ),
+    "rows of a table": (
+        """
+total = 0
+for t in range(tags.size(0)):
+    total = total + self.words(tags[t]).tanh() * F.embedding(tags[t], self.table)
+return total
+""",
+        ("self.words(tags)", "F.embedding(tags, self.table)"),
+    ),
 }
 
 
@@ -125,6 +170,13 @@ return {join}
 """
     assert_found(tmp_path, body, "batched_loop")
     assert "for t" not in rewritten(tmp_path, body)["batched_loop"]
+
+
+@pytest.mark.parametrize("setting", ["max_norm=1.0", "scale_grad_by_freq=True"])
+def test_a_table_that_counts_or_changes_rows_is_left_alone(tmp_path: Path, setting: str) -> None:
+    body, _ = SUMS["rows of a table"]
+    text = text_of(body).replace("nn.Embedding(4, 4)", f"nn.Embedding(4, 4, {setting})")
+    assert "batched_loop" not in proposed(tmp_path, text, RULES)
 
 
 def test_positions_of_a_new_tensor_are_written_at_once(tmp_path: Path) -> None:
