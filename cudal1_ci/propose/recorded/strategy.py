@@ -84,14 +84,14 @@ class RecordedRewrites(NeedsRecording):
         return found & {one.name for one in self.rules}
 
     def base(self, evaluations: Sequence[Evaluation]) -> Candidate | None:
-        """Return a model's fastest program, for what gained in the reference."""
-        written = (
-            one
-            for one in exemplars_of(evaluations)
-            if one.candidate.generation is not None and one.score > WORTH_COMBINING
-        )
-        best = next(written, None)
-        return best.candidate if best is not None and self.gained(evaluations) else None
+        """Return a model's fastest program, for what gained in the reference, or else the fastest
+        program that rules made, for what they made possible."""
+        worth = [one.candidate for one in exemplars_of(evaluations) if one.score > WORTH_COMBINING]
+        written = next((one for one in worth if one.generation is not None), None)
+        if written is not None and self.gained(evaluations):
+            return written
+        own = {one.name for one in self.rules}
+        return next((one for one in worth if set(operators_of(one) or [""]) <= own), None)
 
     def propose_on(
         self,
@@ -101,11 +101,18 @@ class RecordedRewrites(NeedsRecording):
         evaluations: Sequence[Evaluation],
         n: int,
     ) -> list[Candidate]:
-        """Return a model's program with all that gained in the reference and matches there."""
+        """Return a model's program with all that gained in the reference and matches there; a
+        rewritten program with all that no rewrite of the reference did."""
         call = self.call(msgspec.structs.replace(problem, reference=base.program), recording)
-        gained = self.gained(evaluations)
-        rules = [one for one in self.rules if one.name in gained]
-        made = candidate_with(call, look(rules, call).changes)
+        if base.generation is not None:
+            wanted = self.gained(evaluations)
+        else:
+            tried = {name for one in evaluations for name in operators_of(one.candidate)}
+            again = set(operators_of(base))  # of nested loops the inner one comes first
+            wanted = {one.name for one in self.rules if one.name in again or one.name not in tried}
+        found = look([one for one in self.rules if one.name in wanted], call)
+        changes = [one for one in found.changes if one[0].name not in found.failures]
+        made = candidate_with(call, changes)
         return [described(problem, base, made.program, made.edits)][:n] if made else []
 
     def noticed(self, problem: Problem, recording: Recording) -> Noticed:

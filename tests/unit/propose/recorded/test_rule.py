@@ -141,13 +141,12 @@ def test_what_gained_is_done_to_the_best_program_of_a_model_too(tmp_path):
     problem, recording = problem_and_recording(tmp_path, TEXT)
     first, second, _ = strategy.propose_recorded(problem, recording, (), 9)
     known = [an_evaluation(first, speedup=0.9), an_evaluation(second, speedup=1.2)]
-    assert strategy.base(known) is None
     text = TEXT.replace("class Model", "class ModelNew").replace("scaled.sin()", "(scaled + 1)")
     program = TextProgram(source=text, entry="ModelNew")
     generation = Generation(model="m", temperature=0.8, max_tokens=9, prompt_digest="0")
     written = Candidate(problem_id=problem.id, program=program, proposer="m", generation=generation)
     slow, fast = (an_evaluation(written, speedup=one) for one in (0.9, 1.5))
-    assert strategy.base([*known, slow]) is None
+    assert strategy.base([*known, slow]) == second
     assert strategy.base([known[0], fast]) is None, "nothing gained in the reference"
     assert strategy.base([*known, fast]) == written
     again = problem_and_recording(tmp_path, text.replace("ModelNew", "Model"))[1]
@@ -156,6 +155,24 @@ def test_what_gained_is_done_to_the_best_program_of_a_model_too(tmp_path):
     assert found.generation == generation
     assert [one.operator for one in found.edits] == ["b"]
     assert found.exemplar_ids == (written.id,)
+
+
+def test_what_a_rewrite_made_possible_is_found_in_its_program(tmp_path):
+    rules = (
+        renamed("sin", "x.exp()", "a"),
+        renamed("exp", "x.log1p()", "b"),
+        renamed("relu", "x.abs()", "c"),
+    )
+    strategy = RecordedRewrites(rules=rules)
+    problem, recording = problem_and_recording(tmp_path, TEXT)
+    first, other, _ = strategy.propose_recorded(problem, recording, (), 9)
+    known = [an_evaluation(first, speedup=1.3), an_evaluation(other, speedup=0.9)]
+    assert strategy.base(known) == first
+    again = problem_and_recording(tmp_path, source_of(first).replace("ModelNew", "Model"))[1]
+    (found,) = strategy.propose_on(problem, first, again, known, 9)
+    assert [one.operator for one in found.edits] == ["a", "b"], "c was tried, and gained nothing"
+    assert "x.log1p() + kept" in source_of(found)
+    assert strategy.base([an_evaluation(first, speedup=0.9)]) is None
 
 
 def test_without_columns_the_only_such_expression_of_a_line_is_taken(tmp_path):
