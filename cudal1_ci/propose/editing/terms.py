@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import libcst as cst
 
@@ -35,6 +35,65 @@ class Names:
 def code(node: cst.CSTNode) -> str:
     """Return a node's source text."""
     return cst.Module(body=[]).code_for_node(node)
+
+
+def portable(node: cst.CSTNode) -> str:
+    """Return a node's source text as it may stand anywhere: an expression that takes several lines
+    within another one's brackets is put on one line. With a comment it gets brackets."""
+    text = code(node)
+    if "\n" not in text or not isinstance(node, cst.BaseExpression) or node.lpar:
+        return text
+    joined = Joined(node)
+    new = node.visit(joined)
+    return f"({text})" if joined.has_comment or not isinstance(new, cst.CSTNode) else code(new)
+
+
+class Joined(cst.CSTTransformer):
+    """Take the ends of lines out of an expression, but for those within its own brackets."""
+
+    def __init__(self, root: cst.BaseExpression):
+        super().__init__()
+        self.root = root
+        self.has_comment = False
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, BRACKETED):
+            return False
+        return node is self.root or not (isinstance(node, cst.BaseExpression) and node.lpar)
+
+    def on_leave(  # type: ignore[override]
+        self,
+        original_node: cst.CSTNode,  # noqa: ARG002 (libcst calls it by position)
+        updated_node: cst.CSTNode,
+    ) -> cst.CSTNode:
+        if not isinstance(updated_node, SPACED):
+            return updated_node
+        gap = "" if isinstance(updated_node, TIGHT) else " "
+        new = {}
+        for field in fields(updated_node):
+            value = getattr(updated_node, field.name)
+            if field.name == IN_BRACKETS or not field.name.startswith("whitespace"):
+                continue
+            if isinstance(value, cst.ParenthesizedWhitespace):
+                self.has_comment |= "#" in code(value)
+                new[field.name] = cst.SimpleWhitespace(gap)
+        return updated_node.with_changes(**new) if new else updated_node
+
+
+BRACKETED = (
+    cst.Arg,
+    cst.SubscriptElement,
+    cst.BaseList,
+    cst.BaseDict,
+    cst.BaseSet,
+    cst.GeneratorExp,
+)
+TIGHT = (cst.Dot, cst.Subscript, cst.Call)
+SPACED = (
+    *TIGHT,
+    *(cst.IfExp, cst.BaseBinaryOp, cst.BaseBooleanOp, cst.BaseCompOp, cst.BaseUnaryOp),
+)
+IN_BRACKETS = "whitespace_before_args"
 
 
 def is_self(node: cst.BaseExpression) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.recorded.attention_match import VIEWS
 from cudal1_ci.propose.recorded.attention_text import bare
 from cudal1_ci.propose.recorded.graph import Operation
@@ -62,13 +62,13 @@ def inverted(code: str) -> str:
     """Return the code of a mask's opposite."""
     node = cst.parse_expression(code)
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.BitInvert):
-        return bare(cst.Module([]).code_for_node(node.expression))
+        return bare(portable(node.expression))
     opposite = {cst.Equal: cst.NotEqual(), cst.NotEqual: cst.Equal()}
     if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
         other = opposite.get(type(node.comparisons[0].operator))
         if other is not None:
             target = node.comparisons[0].with_changes(operator=other)
-            return cst.Module([]).code_for_node(node.with_changes(comparisons=[target]))
+            return portable(node.with_changes(comparisons=[target]))
     return f"~{bracketed(code)}"
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.recorded.attention_code import names_of_code
 from cudal1_ci.propose.recorded.attention_match import Attention, Step
 from cudal1_ci.propose.recorded.attention_text import Body, Branch, Site, bare
@@ -179,7 +179,7 @@ class Occurrence:
         is_same = made.recorded.frame == at.recorded.frame and all(
             before.get(name) == after.get(name) for name in names_in(node)
         )
-        return bare(cst.Module([]).code_for_node(node)) if is_same else None
+        return bare(portable(node)) if is_same else None
 
     def argument_node(
         self, operation: Operation, position: int, name: str
@@ -212,7 +212,7 @@ class Occurrence:
             is_same = held is None or held.kind in ("module", "value")
             if held != after.get(one) or not is_same:
                 return None
-        return cst.Module([]).code_for_node(node)
+        return portable(node)
 
 
 def located(call: Call, found: Attention) -> Occurrence:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import portable
 from cudal1_ci.propose.editing.walk import assigned_name
 from cudal1_ci.propose.recorded.source import File, is_statement, key_of
 from cudal1_ci.records.recording import Span
@@ -362,7 +363,7 @@ def is_none_test(branch: Branch, wanted: bool | None = True) -> str | None:
     if not isinstance(operator, cst.Is | cst.IsNot):
         return None
     is_value = isinstance(operator, cst.IsNot) == taken
-    return cst.Module([]).code_for_node(test.left) if is_value or wanted is None else None
+    return portable(test.left) if is_value or wanted is None else None
 
 
 def bare(code: str) -> str:
@@ -370,7 +371,7 @@ def bare(code: str) -> str:
     node = cst.parse_expression(code)
     if getattr(node, "lpar", ()):
         node = node.with_changes(lpar=node.lpar[1:], rpar=node.rpar[1:])
-    code = cst.Module([]).code_for_node(node)
+    code = portable(node)
     if "\n" in code and not {*code} & {*"#'\""}:
         code = " ".join(code.split())
         for bracket in "([{":

@@ -685,11 +685,15 @@ def grown_by(node: cst.Assign) -> cst.BaseExpression | None:
 
 
 def terms_of(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
-    """Return the terms of a sum with their signs."""
+    """Return the terms of a sum with their signs, also of one in brackets."""
+    return terms_within(node.with_changes(lpar=(), rpar=()))
+
+
+def terms_within(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add | cst.Subtract):
         sign = "+" if isinstance(node.operator, cst.Add) else "-"
         if not node.lpar:
-            return [*terms_of(node.left), (sign, node.right)]
+            return [*terms_within(node.left), (sign, node.right)]
     return [("+", node)]
 
 

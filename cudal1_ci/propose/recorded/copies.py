@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import portable
 from cudal1_ci.propose.recorded.algebra import in_place_of
 from cudal1_ci.propose.recorded.graph import Operation, literal
 from cudal1_ci.propose.recorded.lifted import within
@@ -205,7 +206,7 @@ def find_casts(call: Call) -> Iterator[Change]:
         if not is_left_alone(call, up):
             continue
         node = cst.parse_expression(code).with_changes(lpar=[], rpar=[])
-        code = in_place_of(call, place, cst.Module([]).code_for_node(node))
+        code = in_place_of(call, place, portable(node))
         yield Change(place.file, {place.node: code}, shown(operation, source))
 
 

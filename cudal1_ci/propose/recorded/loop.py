@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.folded import folded, joined_parts
@@ -544,7 +544,7 @@ def slices_of(node: cst.BaseExpression) -> tuple[cst.BaseExpression, int]:
         given = [node.func.value, *given]
     if not given or not is_name(given[0]):
         return node, 0
-    dims = [cst.Module([]).code_for_node(one) for one in given[1:]]
+    dims = [portable(one) for one in given[1:]]
     name = node.func.attr.value
     if name == "unbind" and dims in ([], ["0"], ["1"]):
         return given[0], int(dims == ["1"])
@@ -714,7 +714,7 @@ def chosen_value(node: cst.If) -> list[cst.BaseSmallStatement]:
         return [] if assign is None else [*before, *more, assign]
     if isinstance(first, cst.Expr) and isinstance(second, cst.Expr):
         calls = [one.value for one in (first, second) if isinstance(one.value, cst.Call)]
-        names = [cst.Module([]).code_for_node(one.func) for one in calls]
+        names = [portable(one.func) for one in calls]
         is_same = len(names) == 2 and names[0] == names[1] and names[0].endswith(".append")
         if not is_same or any(len(one.args) != 1 for one in calls):
             return []
@@ -727,7 +727,7 @@ def chosen_value(node: cst.If) -> list[cst.BaseSmallStatement]:
 
 def chosen_assign(node: cst.If, first: cst.Assign, second: cst.Assign) -> cst.Assign | None:
     """Return `x = a if test else b` of a branch that binds x to one or the other."""
-    targets = [cst.Module([]).code_for_node(one.targets[0].target) for one in (first, second)]
+    targets = [portable(one.targets[0].target) for one in (first, second)]
     is_same = len(first.targets) == len(second.targets) == 1 and targets[0] == targets[1]
     if not is_same or not is_name(first.targets[0].target):
         return None

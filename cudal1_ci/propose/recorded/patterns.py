@@ -16,7 +16,7 @@ from functools import partial
 import libcst as cst
 
 from cudal1_ci.propose.editing.rewrite import may_define
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.recorded.algebra import in_one_block, in_place_of
 from cudal1_ci.propose.recorded.certainty import (
     has_inner_casts,
@@ -402,7 +402,7 @@ def filled(template: str, codes: dict[str, str]) -> str:
 
     node = cst.parse_expression(template).visit(Fill())
     assert isinstance(node, cst.BaseExpression)
-    return cst.Module([]).code_for_node(node)
+    return portable(node)
 
 
 def rule(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import portable
 from cudal1_ci.propose.recorded.attention_code import letters
 from cudal1_ci.propose.recorded.graph import Graph, Operation, time_us
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
@@ -70,7 +71,7 @@ def is_sum(node: cst.BaseExpression) -> bool:
 
 def argument(code: str) -> str:
     """Return code as an argument has it."""
-    return cst.Module([]).code_for_node(bare(code))
+    return portable(bare(code))
 
 
 def sum_of(

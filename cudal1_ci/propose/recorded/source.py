@@ -17,7 +17,7 @@ import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from cudal1_ci.propose.editing.rewrite import names_of
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.recorded.graph import Graph, Operation, canonical
 from cudal1_ci.propose.target_file import file_text
 from cudal1_ci.records import Program, TextProgram
@@ -126,7 +126,7 @@ class File:
         return any(one is around for one in self.above(node))
 
     def code(self, node: cst.CSTNode) -> str:
-        return self.module.code_for_node(node)
+        return portable(node)
 
 
 @functools.cache
@@ -187,12 +187,16 @@ class Source:
         self.program, self.graph = program, graph
         self.places: dict[int, Place | None] = {}
         """By the operation."""
+        self.files: dict[str, File | None] = {}
+        """By the path. A file that is parsed again has other nodes."""
 
     def file(self, name: str) -> File | None:
         """Return a file by its path below the checkout; "" is the text of a task."""
-        program = self.program
-        text = program.source if isinstance(program, TextProgram) else file_text(program, name)
-        return None if text is None else parsed_file(text)
+        if name not in self.files:
+            program = self.program
+            text = program.source if isinstance(program, TextProgram) else file_text(program, name)
+            self.files[name] = None if text is None else parsed_file(text)
+        return self.files[name]
 
     def functional(self, name: str) -> tuple[str, frozenset[str]]:
         """Return how a file writes `torch.nn.functional`, and the import that this needs."""

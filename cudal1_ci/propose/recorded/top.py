@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.near import where
 from cudal1_ci.propose.recorded.repeats import free_name
@@ -153,7 +153,7 @@ def options_of(source: Source, operation: Operation) -> dict[str, str] | None:
         if one.star or name not in (*OPTIONS, "input"):
             return None
         if name != "input":
-            found[name] = cst.Module([]).code_for_node(one.value)
+            found[name] = portable(one.value)
     is_dim = found.get("dim", "-1").lstrip("-").isdigit()
     is_flag = found.get("descending", "False") in ("True", "False")
     is_stable = found.get("stable", "False") != "False"

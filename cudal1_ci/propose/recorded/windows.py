@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.recorded.lifted import size_of, within
 from cudal1_ci.propose.recorded.source import bracketed
 
@@ -124,7 +124,7 @@ def is_fixed(node: cst.BaseExpression, changing: set[str]) -> bool:
 
 
 def code_of(node: cst.BaseExpression) -> str:
-    return cst.Module([]).code_for_node(node)
+    return portable(node)
 
 
 def unfolded(base: str, dim: int, size: str, step: str, count: str, rank: int) -> str:

@@ -127,6 +127,25 @@ return total
 """,
         (".flatten(2)", ".flatten(1, 2)", ".permute(0, 3, 1, 2)"),
     ),
+    "lines that end within brackets": (
+        """
+total = 0
+for t in range(tags.size(0)):
+    chosen = (
+        x[:, t]
+        .tanh()
+        .gather(1, tags[t].view(-1, 1))
+        .squeeze(1)
+    )
+    total = (
+        total
+        + chosen
+        * self.bias[0]
+    )
+return total
+""",
+        ("tags.reshape(", "* self.bias[0]"),
+    ),
     "rows of a table": (
         """
 total = 0

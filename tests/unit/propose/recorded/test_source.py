@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of
-from cudal1_ci.propose.recorded.source import Source
+from cudal1_ci.propose.recorded.source import Source, parsed_file
 from tests.unit.propose.recorded.rig import problem_and_recording
 
 TEXT = """
@@ -183,3 +183,12 @@ def test_a_chain_of_methods_may_take_several_lines(tmp_path, code):
     place = source.place(last)
     assert place is not None
     assert source.file("").code(place.node).strip("( )\n").split() == code.strip("( )\n").split()
+
+
+def test_a_file_has_the_same_nodes_though_many_others_were_read(tmp_path):
+    graph, source = recorded(tmp_path, "return x.sin()")
+    before = source.place(one(graph, "sin"))
+    for number in range(20):
+        parsed_file(f"x = {number}")
+    file = source.file("")
+    assert before is not None and file is not None and before.node in file.ranges
