@@ -45,6 +45,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from edits_outside import outside
 from provenance import provenance
 from recall import LAYOUTS, kind_of
 
@@ -52,7 +53,7 @@ from cudal1_ci.cli.execution import session_of
 from cudal1_ci.cli.scan_options import plan_of
 from cudal1_ci.cli.scope import Scope
 from cudal1_ci.config import load_settings
-from cudal1_ci.optimize.strategies import covering, default_strategies, proposed_by
+from cudal1_ci.optimize.strategies import covering, default_strategies, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import understanding_of
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.records import Candidate, Problem, Target
@@ -110,6 +111,9 @@ def row_of(
         row["not_recorded"] = str(said).splitlines()[0][:200]
     else:
         row["total_us"] = round(recording.total_us)
+        row["failures"] = failures(problem, recording, target)
+        edits = [one for one in after if kind_of(operators_of(one)) == "source"]
+        row["outside"] = [place for one in edits for place in outside(problem, one, recording)]
         if not row["after"]:
             row["hottest"] = hottest(session, target, problem, recording)
     if patches is not None:
@@ -140,6 +144,14 @@ def names(candidates: Sequence[Candidate]) -> list[str]:
     """Return the edits of candidates, without those that change no formula."""
     found = ["+".join(operators_of(one)) for one in candidates]
     return [one for one in found if one not in LAYOUTS]
+
+
+def failures(problem: Problem, recording: Recording, target: Target) -> list[str]:
+    """Return what rules raised that was no reason to refuse."""
+    config = load_settings(Path(problem.reference.root)).playbook
+    return list(
+        noticed_by(default_strategies(config, "cpu"), problem, recording, target.path).failures
+    )
 
 
 def hottest(session: Session, target: Target, problem: Problem, recording: Recording) -> list[str]:
