@@ -137,6 +137,9 @@ BLOCKS = {
     "Third party yield": Block(
         REPOSITORIES, "results/third-party-yield.json", third_party_yield.table
     ),
+    "Transformers yield": Block(
+        REPOSITORIES, "results/third-party-yield-transformers.json", third_party_yield.table
+    ),
     "Third party patches": Block(
         REPOSITORIES, "results/third-party-patches.json", third_party_patches.table
     ),

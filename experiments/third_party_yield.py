@@ -191,6 +191,18 @@ def table(document: dict[str, Any]) -> list[str]:
     lines.append(f"| {' | '.join(cells)} |")
     shares = [f"{100 * total[kind] / max(total['workload'], 1):.0f}" for kind in KINDS]
     lines.append(f"| per 100 with a workload | | | | | {' | '.join(shares)} |")
+    rows = [row for one in document["results"] for row in one["targets"] if "failures" in row]
+    if rows:
+        spent_s = sum(one["spent_s"] for one in document["results"])
+        edits = sum(len(row["after"]) for row in rows)
+        failures = sum(bool(row["failures"]) for row in rows)
+        outside = sum(len(row["outside"]) for row in rows)
+        lines += [
+            "",
+            f"Rules raised an error in {failures} of {len(rows)} recorded calls. Of {edits} edits, "
+            f"{outside} change code that the call did not run. {spent_s / 60:.0f} minutes, "
+            f"{spent_s / total['workload']:.1f} s for each target with a workload.",
+        ]
     return lines
 
 
