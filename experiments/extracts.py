@@ -153,6 +153,7 @@ BLOCKS = {
     "Cases on a CPU": Block(
         "docs/lab/verifier.md", "results/verifier-cases-cpu.json", verifier_cases.table
     ),
+    "Recall of narrow lines": Block("docs/results.md", "results/recall-narrow.json", recall.table),
     "Recall": Block("docs/results.md", "results/recall-proposals.json", recall.table),
     "Corpora": Block("docs/lab/verifier.md", "results/corpora-h200.json", corpora),
     "Sensitivity": Block(

@@ -206,7 +206,8 @@ def counted(rows: list[dict[str, Any]]) -> list[str]:
 
 def table(raw: dict[str, Any]) -> list[str]:
     """Return a row of Markdown for each set: cases, and those with a source edit before and now."""
-    lines = ["| set | cases | before | with recorded calls |", "|---|---|---|---|"]
+    columns = raw.get("columns", ("before", "with recorded calls"))
+    lines = [f"| set | cases | {' | '.join(columns)} |", "|---|---|---|---|"]
     for name, runs in raw["sets"].items():
         before, now = (
             {one["case"]: bool(set(one.get("source", ())) - LAYOUTS) for one in runs[when]["rows"]}
