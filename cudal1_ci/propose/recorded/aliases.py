@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
-from cudal1_ci.propose.editing.walk import roots
 from cudal1_ci.propose.recorded.lifted import within
 from cudal1_ci.propose.recorded.rule import Call, Change
 from cudal1_ci.propose.recorded.source import File
@@ -60,17 +59,23 @@ def shared(
 
 
 def follows(file: File, function: cst.FunctionDef, one: str, other: str) -> bool:
-    """Return whether every call of a function makes one of two names from the other: by an
-    assignment without a choice."""
+    """Return whether every call of a function makes one of two names from the other: by `y = x`
+    or a method of x, in no branch."""
     for node in within(function):
         if not isinstance(node, cst.Assign):
             continue
-        targets = {name for target in node.targets for name in roots(target.target)}
-        read = names_in(node.value)
-        if not ({one, other} <= targets | read and targets & {one, other} and not targets & read):
+        if any(isinstance(above, cst.If | cst.Try) for above in file.above(node)):
             continue
-        is_choice = any(isinstance(o, cst.IfExp | cst.BooleanOperation) for o in within(node.value))
-        is_within = any(isinstance(o, cst.If | cst.Try) for o in file.above(node))
-        if not is_choice and not is_within:
+        targets = [target.target for target in node.targets]
+        names = {target.value for target in targets if isinstance(target, cst.Name)}
+        source = source_of(node.value)
+        if {one, other} <= names | {source} and source not in names and {one, other} & names:
             return True
     return False
+
+
+def source_of(value: cst.BaseExpression) -> str:
+    """Return the name that an expression is, or a method of which it calls; "" for others."""
+    if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
+        value = value.func.value
+    return value.value if isinstance(value, cst.Name) and value.value != "self" else ""

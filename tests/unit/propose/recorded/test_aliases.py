@@ -85,6 +85,7 @@ def found(tmp_path, text: str, new: str):
         ("pass", "x"),
         ("b = a if b is None else b", "None"),
         ("b = b or a", "None"),
+        ("b = F.dropout(a, 0.5, False)", "None"),
         ("b = a if b is None else b", "x"),
     ],
 )
