@@ -98,12 +98,15 @@ def file_of(program: TreeProgram) -> str | None:
 
 
 def with_file(program: TreeProgram, path: str, original: str, text: str) -> TreeProgram:
-    """Return a program with one file of its checkout replaced."""
+    """Return a program with one file of its checkout replaced. Of a file that the program replaced
+    before, the digest stays that of the checkout's text."""
     others = tuple(file for file in program.overlay if file.path != path)
+    before = next((file for file in program.overlay if file.path == path), None)
+    digest = content_hash(original) if before is None else before.base_digest
     return TreeProgram(
         root=program.root,
         import_root=program.import_root,
         import_path=program.import_path,
         digest=program.digest,
-        overlay=(*others, OverlayFile(path=path, text=text, base_digest=content_hash(original))),
+        overlay=(*others, OverlayFile(path=path, text=text, base_digest=digest)),
     )

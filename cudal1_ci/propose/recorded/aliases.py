@@ -66,12 +66,27 @@ def follows(file: File, function: cst.FunctionDef, one: str, other: str) -> bool
             continue
         if any(isinstance(above, cst.If | cst.Try) for above in file.above(node)):
             continue
-        targets = [target.target for target in node.targets]
-        names = {target.value for target in targets if isinstance(target, cst.Name)}
-        source = source_of(node.value)
-        if {one, other} <= names | {source} and source not in names and {one, other} & names:
-            return True
+        for targets, value in assigned(node):
+            names = {target.value for target in targets if isinstance(target, cst.Name)}
+            source = source_of(value)
+            if {one, other} <= names | {source} and source not in names and {one, other} & names:
+                return True
     return False
+
+
+def assigned(
+    node: cst.Assign,
+) -> Iterator[tuple[list[cst.BaseExpression], cst.BaseExpression]]:
+    """Yield the targets of an assignment with their value: of `a, b = x, y` one for each."""
+    targets = [one.target for one in node.targets]
+    yield list(targets), node.value
+    if (
+        len(targets) == 1
+        and isinstance(targets[0], cst.Tuple)
+        and isinstance(node.value, cst.Tuple)
+    ):
+        for left, right in zip(targets[0].elements, node.value.elements, strict=False):
+            yield [left.value], right.value
 
 
 def source_of(value: cst.BaseExpression) -> str:

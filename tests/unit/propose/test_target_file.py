@@ -5,7 +5,8 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from cudal1_ci.propose.target_file import find
+from cudal1_ci.propose.target_file import find, with_file
+from cudal1_ci.records import TreeProgram
 
 SOURCE = """\
 try:
@@ -59,3 +60,12 @@ def test_definitions_are_found_behind_conditions_and_the_last_one_counts(qualnam
 @pytest.mark.parametrize("qualname", ["local", "outside.local", "Inner", "Outer.twice", "gone"])
 def test_what_is_local_or_elsewhere_is_not_found(qualname):
     assert find(cst.parse_module(SOURCE), qualname) is None
+
+
+def test_a_file_that_is_replaced_again_still_names_the_text_of_the_checkout():
+    """Or no patch could be made of a rewrite of a rewrite."""
+    program = TreeProgram(root="/", import_root=".", import_path="m:f", digest="0")
+    once = with_file(program, "m.py", "first", "second")
+    twice = with_file(once, "m.py", "second", "third")
+    assert [one.text for one in twice.overlay] == ["third"]
+    assert twice.overlay[0].base_digest == once.overlay[0].base_digest is not None
