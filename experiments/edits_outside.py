@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from cudal1_ci.propose.target_file import file_text
 from cudal1_ci.records import Candidate, Problem, TextProgram
@@ -28,11 +27,7 @@ def outside(problem: Problem, candidate: Candidate, recording: Recording) -> lis
         before = file_text(reference, overlaid.path)
         if before is None:
             continue
-        ran = {
-            frame.first_line
-            for frame in recording.frames
-            if Path(frame.file).as_posix() == overlaid.path
-        }
+        ran = {one.first_line for one in recording.frames if one.file == overlaid.path}
         found += [f"{overlaid.path}: {place}" for place in changed(before, overlaid.text, ran)]
     return found
 

@@ -25,8 +25,7 @@ Each has been traced by what it has itself: `cudal1-ci trace CHECKOUT --timeout 
 imagen-pytorch reads a configuration from a network when it is imported, so it does not qualify.
 
 Every target with a workload is recorded once, under its first workload, as `explain` does, and the
-strategies are asked: the rewrites of texts alone are `before`, all source edits are `after`.
-Nothing is timed, so a proposal may still be refused or gain nothing.
+strategies are asked. Nothing is timed, so a proposal may still be refused or gain nothing.
 
     python experiments/third_party_yield.py --python ../venv/bin/python --output FILE CHECKOUT...
     python experiments/third_party_yield.py --show FILE            # the table
@@ -55,6 +54,7 @@ from cudal1_ci.cli.scope import Scope
 from cudal1_ci.config import load_settings
 from cudal1_ci.optimize.strategies import covering, default_strategies, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import understanding_of
+from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.records import Candidate, Problem, Target
 from cudal1_ci.records.recording import Recording
@@ -98,12 +98,12 @@ def row_of(
     workload = problem.workloads[0]
     said = session.record(problem, workload)
     recording = None if isinstance(said, str) else said
-    before = names(proposed(problem, None, names=("rewrites",)))
-    after = proposed(problem, recording)
+    config = load_settings(Path(problem.reference.root)).playbook
+    strategies = default_strategies(config, "cpu")
+    after = proposed(strategies, problem, recording)
     row: dict[str, Any] = {
         "target": target.address,
         "mode": workload.mode,
-        "before": [one for one in before if kind_of(one.split("+")) == "source"],
         "after": [one for one in names(after) if kind_of(one.split("+")) == "source"],
         "wrappers": [one for one in names(after) if kind_of(one.split("+")) == "wrapper"],
     }
@@ -111,7 +111,7 @@ def row_of(
         row["not_recorded"] = str(said).splitlines()[0][:200]
     else:
         row["total_us"] = round(recording.total_us)
-        row["failures"] = failures(problem, recording, target)
+        row["failures"] = list(noticed_by(strategies, problem, recording, target.path).failures)
         edits = [one for one in after if kind_of(operators_of(one)) == "source"]
         row["outside"] = [place for one in edits for place in outside(problem, one, recording)]
         if not row["after"]:
@@ -129,14 +129,15 @@ def row_of(
 
 
 def proposed(
-    problem: Problem, recording: Recording | None, names: Sequence[str] = ()
+    strategies: Sequence[Strategy],
+    problem: Problem,
+    recording: Recording | None,
 ) -> list[Candidate]:
     """Return what strategies propose first, as `scan` hears them."""
     heard: list[Candidate] = []
-    for strategy in default_strategies(load_settings(Path(problem.reference.root)).playbook, "cpu"):
-        if not names or strategy.name in names:
-            found = proposed_by(strategy, problem, recording, (), MOST)
-            heard += [one for one in found if covering(one, heard) is None]
+    for strategy in strategies:
+        found = proposed_by(strategy, problem, recording, (), MOST)
+        heard += [one for one in found if covering(one, heard) is None]
     return heard
 
 
@@ -144,14 +145,6 @@ def names(candidates: Sequence[Candidate]) -> list[str]:
     """Return the edits of candidates, without those that change no formula."""
     found = ["+".join(operators_of(one)) for one in candidates]
     return [one for one in found if one not in LAYOUTS]
-
-
-def failures(problem: Problem, recording: Recording, target: Target) -> list[str]:
-    """Return what rules raised that was no reason to refuse."""
-    config = load_settings(Path(problem.reference.root)).playbook
-    return list(
-        noticed_by(default_strategies(config, "cpu"), problem, recording, target.path).failures
-    )
 
 
 def hottest(session: Session, target: Target, problem: Problem, recording: Recording) -> list[str]:
@@ -166,10 +159,12 @@ def hottest(session: Session, target: Target, problem: Problem, recording: Recor
 def table(document: dict[str, Any]) -> list[str]:
     """Return a row of Markdown for each repository, and one for all. Of a run that was stopped,
     what it printed is left: not which targets were recorded."""
+    every = [row for one in document["results"] for row in one["targets"]]
+    kinds = [kind for kind in KINDS if any(kind in row for row in every)]
+    heads = [KINDS[kind] for kind in kinds]
     lines = [
-        "| repository | commit | targets | with a workload | recorded | before "
-        "| with recorded calls | wrappers |",
-        "|---" * 8 + "|",
+        f"| repository | commit | targets | with a workload | recorded | {' | '.join(heads)} |",
+        "|---" * (5 + len(heads)) + "|",
     ]
     total: Counter[str] = Counter()
     for one in document["results"]:
@@ -178,7 +173,7 @@ def table(document: dict[str, Any]) -> list[str]:
             "targets": one["num_targets"],
             "workload": len(rows),
             "recorded": sum("not_recorded" not in row for row in rows),
-            **{kind: sum(bool(row[kind]) for row in rows) for kind in KINDS},
+            **{kind: sum(bool(row[kind]) for row in rows) for kind in kinds},
         }
         total.update(counts)
         if one.get("stopped"):
@@ -189,9 +184,9 @@ def table(document: dict[str, Any]) -> list[str]:
         total["recorded"] = "-"
     cells = ["all", "", *map(str, total.values())]
     lines.append(f"| {' | '.join(cells)} |")
-    shares = [f"{100 * total[kind] / max(total['workload'], 1):.0f}" for kind in KINDS]
+    shares = [f"{100 * total[kind] / max(total['workload'], 1):.0f}" for kind in kinds]
     lines.append(f"| per 100 with a workload | | | | | {' | '.join(shares)} |")
-    rows = [row for one in document["results"] for row in one["targets"] if "failures" in row]
+    rows = [row for row in every if "failures" in row]
     if rows:
         spent_s = sum(one["spent_s"] for one in document["results"])
         edits = sum(len(row["after"]) for row in rows)
@@ -206,7 +201,8 @@ def table(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-KINDS = ("before", "after", "wrappers")
+KINDS = {"before": "before", "after": "with recorded calls", "wrappers": "wrappers"}
+"""Headings. `before` are rewrites of texts alone, which there are none of any more."""
 
 
 def main() -> None:

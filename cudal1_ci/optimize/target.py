@@ -483,22 +483,22 @@ class TargetSearch:
 
     def next_candidates(self) -> list[Candidate]:
         """Return what the strategies propose that was not tried in this run yet. Of two with the
-        same edits the first one is heard. One that fails costs what it would have proposed."""
+        same edits the first one is heard. One that fails costs what it did not propose before."""
         found: list[Candidate] = []
         for strategy in self.strategies:
+            proposed: list[Candidate] = []
             try:
                 recording = self.recorded() if isinstance(strategy, RecordingStrategy) else None
                 most = self.context.config.num_candidates
                 more = 0 if self.target.is_kernel else MOST_LEFT_OUT
-                proposed = [
-                    *proposed_by(strategy, self.problem, recording, self.evaluations, most + more),
-                    *self.on_top(strategy, most),
-                ]
+                proposed += proposed_by(
+                    strategy, self.problem, recording, self.evaluations, most + more
+                )
+                proposed += self.on_top(strategy, most)
             except (CudaL1Error, GaveUp):
                 raise
             except Exception as error:  # noqa: BLE001 (a bug of one strategy costs that strategy)
                 self.failed(strategy.name, bug(error))
-                continue
             heard: list[Candidate] = []
             for candidate in proposed:
                 if candidate.id in self.seen:

@@ -60,7 +60,7 @@ def shared(
 
 def follows(file: File, function: cst.FunctionDef, one: str, other: str) -> bool:
     """Return whether every call of a function makes one of two names from the other: by `y = x`
-    or a method of x, in no branch."""
+    or by a method of x, in no branch."""
     for node in within(function):
         if not isinstance(node, cst.Assign):
             continue
@@ -68,29 +68,24 @@ def follows(file: File, function: cst.FunctionDef, one: str, other: str) -> bool
             continue
         for targets, value in assigned(node):
             names = {target.value for target in targets if isinstance(target, cst.Name)}
-            source = source_of(value)
+            source = origin(value)
             if {one, other} <= names | {source} and source not in names and {one, other} & names:
                 return True
     return False
 
 
-def assigned(
-    node: cst.Assign,
-) -> Iterator[tuple[list[cst.BaseExpression], cst.BaseExpression]]:
+def assigned(node: cst.Assign) -> Iterator[tuple[list[cst.BaseExpression], cst.BaseExpression]]:
     """Yield the targets of an assignment with their value: of `a, b = x, y` one for each."""
-    targets = [one.target for one in node.targets]
-    yield list(targets), node.value
-    if (
-        len(targets) == 1
-        and isinstance(targets[0], cst.Tuple)
-        and isinstance(node.value, cst.Tuple)
-    ):
-        for left, right in zip(targets[0].elements, node.value.elements, strict=False):
-            yield [left.value], right.value
+    targets: list[cst.BaseExpression] = [one.target for one in node.targets]
+    yield targets, node.value
+    for target in targets:
+        if isinstance(target, cst.Tuple) and isinstance(node.value, cst.Tuple):
+            for left, right in zip(target.elements, node.value.elements, strict=False):
+                yield [left.value], right.value
 
 
-def source_of(value: cst.BaseExpression) -> str:
-    """Return the name that an expression is, or a method of which it calls; "" for others."""
+def origin(value: cst.BaseExpression) -> str:
+    """Return `x` for `x` and for `x.method()`; "" for other expressions."""
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
         value = value.func.value
     return value.value if isinstance(value, cst.Name) and value.value != "self" else ""

@@ -146,24 +146,10 @@ class Occurrence:
     ) -> str | None:
         """Return code of a value that is bound wherever the result is computed: the name by which
         an operation reads it, if it has several."""
-        code = None if reader is None else self.name_read(value, reader, position)
-        code = code or self.source.expression(value, at=self.final)
+        at, source = self.final, self.source
+        code = None if reader is None else source.name_read(value, reader, at, position)
+        code = code or source.expression(value, at)
         return None if code is None else self.bound(bare(code))
-
-    def name_read(self, value: int | None, reader: Operation, position: int) -> str | None:
-        """Return the name by which an operation of the result's function reads a value, the first
-        (0) or the second (1) one; None where it holds another value at the result."""
-        if reader.recorded.frame != self.final.recorded.frame:
-            return None
-        scope = self.source.scope(self.final)
-        names = [
-            node.value
-            for node in self.source.operands(reader)
-            if isinstance(node, cst.Name)
-            and node.value in scope
-            and scope[node.value].value == value
-        ]
-        return names[min(position, len(names) - 1)] if names else None
 
     def bound(self, code: str | None, guard: Sequence[Branch] = ()) -> str | None:
         """Return code if all its names are bound whenever the result is computed."""

@@ -659,17 +659,12 @@ class Lift:
             one.value for one in node.args if one.keyword is None and one.value is not receiver
         ]
         if name == "flatten":
-            ends = [
-                plain[at : at + 1] or [*filter(None, (named.pop(key, None),))]
-                for at, key in enumerate(("start_dim", "end_dim"))
-            ]
-            dims = [
-                shifted(one[0]) if one else other
-                for one, other in zip(ends, ("1", ""), strict=True)
-            ]
-            if named or len(plain) > 2:
+            ends = dict(zip(("start_dim", "end_dim"), plain, strict=False)) | named
+            if len(plain) > 2 or ends.keys() - {"start_dim", "end_dim"}:
                 raise Refused
-            listed = ", ".join(filter(None, dims))
+            start, end = ends.get("start_dim"), ends.get("end_dim")
+            listed = "1" if start is None else shifted(start)
+            listed += "" if end is None else f", {shifted(end)}"
         else:
             if len(plain) == 1 and isinstance(plain[0], cst.Tuple | cst.List):
                 plain = [one.value for one in plain[0].elements]

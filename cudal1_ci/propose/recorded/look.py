@@ -95,8 +95,9 @@ def own_changes(rule: RecordedRule, call: Call) -> list[Change]:
         if names is None:
             found.append(change)
         else:
-            lost, read = names
-            call.missed(change, f"only in this call `{lost}` and `{read}` are one tensor")
+            fact = "only in this call `{}` and `{}` are one tensor".format(*names)
+            node, statement = next(iter(change.new)), next(statements_of(call, change))
+            call.misses.append(Miss(change.file, node, statement, fact))
     return found
 
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import libcst as cst
-
 from cudal1_ci.propose.recorded.algebra import (
     in_one_block,
     in_place_of,
@@ -142,12 +140,8 @@ def rows_code(call: Call, value: int, wide: int | None, at: Operation) -> str | 
     """Return the code of rows: of the local that is broadcast, though others hold the same in this
     call, or of one that holds them or holds them repeated."""
     maker = None if wide is None else call.graph.maker.get(wide)
-    operands = [] if maker is None else call.source.operands(maker)
-    if operands and isinstance(operands[0], cst.Name):
-        held = call.source.scope(at).get(operands[0].value)
-        if held is not None and held.value == value:
-            return operands[0].value
-    code = call.source.expression(value, at)
+    name = None if maker is None else call.source.name_read(value, maker, at)
+    code = name or call.source.expression(value, at)
     if code is not None:
         return code
     for name, local in call.source.scope(at).items():

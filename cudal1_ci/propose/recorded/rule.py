@@ -27,7 +27,7 @@ from cudal1_ci.propose.editing.walk import stored_names, without_dead
 from cudal1_ci.propose.editing.width import within_width
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.purity import definition_of, pure_calls
-from cudal1_ci.propose.recorded.source import Source, is_statement
+from cudal1_ci.propose.recorded.source import Source
 from cudal1_ci.propose.target_file import file_of, with_file
 from cudal1_ci.records import Candidate, Edit, Problem, TextProgram
 
@@ -101,13 +101,6 @@ class Call:
         if place is not None:
             node, statement = loop or place.node, loop or place.statement
             self.misses.append(Miss(place.file, node, statement, fact))
-
-    def missed(self, change: Change, fact: str) -> None:
-        """Remember why a change is not made."""
-        file, node = self.source.file(change.file), next(iter(change.new))
-        above = () if file is None else (node, *file.above(node))
-        statement = next((one for one in above if is_statement(one)), node)
-        self.misses.append(Miss(change.file, node, statement, fact))
 
 
 @dataclass(frozen=True)

@@ -289,6 +289,24 @@ class Source:
             return {}
         return {one.name: one.argument for one in self.graph.recording.scopes[number].locals}
 
+    def name_read(
+        self, value: int | None, reader: Operation, at: Operation, position: int = 0
+    ) -> str | None:
+        """Return the name by which an operation reads a value, though others hold the same in this
+        call: the first (0) or the second (1) of its operands that do. None where the name does not
+        hold the value at another operation of the same function."""
+        if reader.recorded.frame != at.recorded.frame:
+            return None
+        scope = self.scope(at)
+        names = [
+            node.value
+            for node in self.operands(reader)
+            if isinstance(node, cst.Name)
+            and node.value in scope
+            and scope[node.value].value == value
+        ]
+        return names[min(position, len(names) - 1)] if names else None
+
     def expression(self, value: int | None, at: Operation) -> str | None:
         """Return code that evaluates to a value where an operation is written."""
         known = self.graph.of(value)

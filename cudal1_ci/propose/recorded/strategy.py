@@ -91,7 +91,8 @@ class RecordedRewrites(NeedsRecording):
         if written is not None and self.gained(evaluations):
             return written
         own = {one.name for one in self.rules}
-        return next((one for one in worth if set(operators_of(one) or [""]) <= own), None)
+        made = (one for one in worth if operators_of(one))
+        return next((one for one in made if own.issuperset(operators_of(one))), None)
 
     def propose_on(
         self,
@@ -110,9 +111,8 @@ class RecordedRewrites(NeedsRecording):
             tried = {name for one in evaluations for name in operators_of(one.candidate)}
             again = set(operators_of(base))  # of nested loops the inner one comes first
             wanted = {one.name for one in self.rules if one.name in again or one.name not in tried}
-        found = look([one for one in self.rules if one.name in wanted], call)
-        changes = [one for one in found.changes if one[0].name not in found.failures]
-        made = candidate_with(call, changes)
+        rules = [one for one in self.rules if one.name in wanted]
+        made = candidate_with(call, look(rules, call).changes)
         return [described(problem, base, made.program, made.edits)][:n] if made else []
 
     def noticed(self, problem: Problem, recording: Recording) -> Noticed:

@@ -84,6 +84,16 @@ def test_the_readme_states_the_report_card_as_its_extract_does(extracts):
     assert f"| {with_x(overall(extracts, 'Summary', '`compile`'))} |" in readme
 
 
+def test_the_readme_states_the_gpu_modules_as_their_extract_does(extracts):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    lines = "\n".join(extracts.read("GPU modules")["lines"])
+    ((num, num_all, mean),) = re.findall(
+        r"(\d+) of (\d+) modules have a proposal; the geometric mean over all is (\S+x)", lines
+    )
+    said = f"{num} of {num_all} have a proposal; {mean} in the geometric mean |"
+    assert said in readme
+
+
 def overall(extracts, name, solver):
     """Return a column's geometric mean with its interval, over all tasks."""
     lines = extracts.read(name)["lines"]

@@ -517,6 +517,24 @@ def test_what_was_changed_itself_comes_before_what_uses_it():
     assert (first.target.selected_because, second.target.selected_because) == tuple(shares)[::-1]
 
 
+def test_what_fails_on_a_faster_program_costs_nothing_that_was_proposed_before(tmp_path):
+    class Rebased(FakeProposer):
+        def propose_recorded(self, problem, recording, evaluations, n):
+            return self.propose(problem, evaluations, n)
+
+        def base(self, evaluations):
+            raise RecursionError("too deep")
+
+        def propose_on(self, problem, base, recording, evaluations, n):
+            raise NotImplementedError
+
+    session = FakeSession({"fast": ("passed", 2.0), "faster": ("passed", 3.0)})
+    report = Setting(tmp_path, session, Rebased(["fast"], ["faster"])).review()
+    (entry,) = report.entries
+    assert [one.candidate.program.source for one in entry.evaluations] == ["fast", "faster"]
+    assert any("RecursionError" in one for one in entry.warnings)
+
+
 def test_a_strategy_that_failed_is_forgotten_when_its_target_is_taken_up_again(tmp_path):
     class Broken(FakeProposer):
         name = "broken"
