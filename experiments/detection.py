@@ -2,6 +2,7 @@
 
     python experiments/detection.py --harmless 100 --regressions 20 --output detection-cpu.json
     python experiments/detection.py --limit 600 --output detection-cpu.json
+    python experiments/detection.py --device cuda --jobs 8 --regressions 50 --output FILE
 
 Each request is a git repository of its own, drawn by a seed: a module, and a branch that changes
 it. A harmless branch edits names, text and places. A regression does more work. The command that a
@@ -9,12 +10,14 @@ user would type compares the two. A plain loop, which alternates calls of both v
 process, measures the extra work: one loop chooses how much is added, another one after the command
 says what it came to. Only the second one's figure is reported, so that it was not selected. A
 result that exists is continued, so that requests may be spread over calls of `--limit` seconds.
+With `--jobs` requests share the device: one of them times at once, this script's loops included.
 Rates have exact one-sided bounds of 95 % (Clopper & Pearson).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -26,8 +29,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +42,36 @@ import torch
 from aa import upper_bound
 from provenance import provenance
 
+from cudal1_ci.processes.lock import exclusive
 from cudal1_ci.records import Entry
 from cudal1_ci.render.reading import read_report
 from cudal1_ci.stats.gate import GateConfig, Policy, judged
 
-AIM = 0.12
-"""Extra work that the first loop looks for: a tenth, and room for its noise."""
-COUNTED = 1.10
-"""A regression counts from here on, by the second loop."""
-MOST_EXTRA = 1.25
-"""Beyond this the first loop draws another request."""
+
+@dataclass(frozen=True)
+class Sought:
+    """How much slower a regression is, as a ratio of times."""
+
+    aim: float
+    """What the first loop looks for: the least that counts, and room for its noise."""
+    counted: float
+    """A regression counts from here on, by the second loop."""
+    most: float
+    """Beyond this the first loop draws another request."""
+
+
+SOUGHT = {"cpu": Sought(1.12, 1.10, 1.25), "cuda": Sought(1.04, 1.03, 1.08)}
 MOST_TRIES = 6
 LOOP_S = 1.5
 BLOCK_S = 0.002
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Widths and counts to draw from. On a GPU the first width leaves it waiting for the host."""
+
+    widths: tuple[int, ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -59,8 +82,8 @@ class Kind:
     text: str
     shapes: Callable[[int], Sequence[tuple[int, ...]]]
     """Of the inputs, by a width."""
-    widths: tuple[int, ...]
-    counts: tuple[int, ...]
+    sizes: Mapping[str, Sizes]
+    """By the kind of device."""
     extras: Mapping[str, str]
     """Statements that do more work, by their name."""
 
@@ -83,8 +106,10 @@ class Sway(nn.Module):
         return bounded(y)
 """,
         lambda width: [(width, 256)],
-        (32, 64, 200),
-        (6, 9),
+        {
+            "cpu": Sizes((32, 64, 200), (6, 9)),
+            "cuda": Sizes((256, 8192, 65536), (20, 40)),
+        },
         ALL_EXTRAS,
     ),
     "norm": Kind(
@@ -103,8 +128,10 @@ class Leveled(nn.Module):
         return bounded(y)
 """,
         lambda width: [(width, 256)],
-        (32, 256, 900),
-        (5, 9),
+        {
+            "cpu": Sizes((32, 256, 900), (5, 9)),
+            "cuda": Sizes((256, 8192, 65536), (15, 30)),
+        },
         ALL_EXTRAS,
     ),
     "attention": Kind(
@@ -125,8 +152,10 @@ class Regard(nn.Module):
         return bounded(y)
 """,
         lambda width: [(2, width, 64)],
-        (32, 96, 160),
-        (4, 8),
+        {
+            "cpu": Sizes((32, 96, 160), (4, 8)),
+            "cuda": Sizes((64, 1024, 3072), (15, 30)),
+        },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * self.known(y)"},
     ),
     "convolution": Kind(
@@ -146,8 +175,10 @@ class Stem(nn.Module):
         return bounded(y)
 """,
         lambda width: [(2, 8, width, width)],
-        (12, 24, 40),
-        (5, 8),
+        {
+            "cpu": Sizes((12, 24, 40), (5, 8)),
+            "cuda": Sizes((32, 512, 1024), (15, 30)),
+        },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * self.layers[0](y)"},
     ),
     "loop": Kind(
@@ -166,8 +197,10 @@ class Recalled(nn.Module):
         return bounded(y)
 """,
         lambda width: [(4, width, 64)],
-        (8, 32, 128),
-        (10, 40),
+        {
+            "cpu": Sizes((8, 32, 128), (10, 40)),
+            "cuda": Sizes((128, 65536, 262144), (30, 60)),
+        },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * self.mix(y)"},
     ),
     "optimizer": Kind(
@@ -182,8 +215,10 @@ def turned(weight, grad, average):
     return weight - 0.01 * bounded(y)
 """,
         lambda width: [(width, 96)] * 3,
-        (48, 96, 192),
-        (5, 8),
+        {
+            "cpu": Sizes((48, 96, 192), (5, 8)),
+            "cuda": Sizes((96, 16384, 65536), (15, 30)),
+        },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * (y @ y.transpose(-2, -1)) @ y"},
     ),
 }
@@ -282,19 +317,29 @@ def callable_of(kind: Kind, files: Files) -> Callable[..., Any]:
     return found() if isinstance(found, type) else found
 
 
-def plain_loop(kind: Kind, width: int, base: Files, head: Files) -> Loop:
+def lock_name() -> str:
+    """Return the name by which verifiers of the GPU take turns."""
+    return str(torch.cuda.get_device_properties(0).uuid)
+
+
+def plain_loop(kind: Kind, width: int, base: Files, head: Files, device: str) -> Loop:
     """Time blocks of calls of both versions in turns, and take the median of their ratios."""
     calls = [callable_of(kind, files) for files in (base, head)]
+    calls = [one.to(device) if isinstance(one, torch.nn.Module) else one for one in calls]
     torch.manual_seed(1)
-    inputs = [torch.randn(shape) for shape in kind.shapes(width)]
+    inputs = [torch.randn(shape).to(device) for shape in kind.shapes(width)]
+    finish: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else (lambda: None)
 
     def block_s(which: int, num_calls: int) -> float:
+        finish()
         started_s = time.perf_counter()
         for _ in range(num_calls):
             calls[which](*inputs)
+        finish()
         return time.perf_counter() - started_s
 
-    with torch.no_grad():
+    alone = exclusive(lock_name()) if device == "cuda" else nullcontext()
+    with torch.no_grad(), alone:
         block_s(1, 3)
         once_s = block_s(0, 10) / 10
         num_calls = max(1, math.ceil(BLOCK_S / once_s))
@@ -315,15 +360,16 @@ def plain_loop(kind: Kind, width: int, base: Files, head: Files) -> Loop:
     )
 
 
-def drawn(rng: random.Random) -> tuple[str, int, int]:
+def drawn(rng: random.Random, device: str) -> tuple[str, int, int]:
     """Return a kind of module, a width and a count."""
     name = rng.choice(sorted(KINDS))
-    return name, rng.choice(KINDS[name].widths), rng.choice(KINDS[name].counts)
+    sizes = KINDS[name].sizes[device]
+    return name, rng.choice(sizes.widths), rng.choice(sizes.counts)
 
 
-def harmless(rng: random.Random) -> dict[str, Any]:
+def harmless(rng: random.Random, device: str = "cpu") -> dict[str, Any]:
     """Return a request that changes no time, with the texts of both trees."""
-    name, width, count = drawn(rng)
+    name, width, count = drawn(rng, device)
     base = files_of(KINDS[name], width, count)
     head, chosen = base, rng.sample(sorted(EDITS), rng.choice((1, 1, 2, 3)))
     edits = []
@@ -333,22 +379,24 @@ def harmless(rng: random.Random) -> dict[str, Any]:
     return {"kind": name, "width": width, "count": count, "edits": edits, "trees": (base, head)}
 
 
-def slower(rng: random.Random) -> dict[str, Any]:
-    """Return a request with a tenth more work or a little more, by a plain loop."""
+def slower(rng: random.Random, device: str = "cpu") -> dict[str, Any]:
+    """Return a request with so much more work as is sought, by a plain loop."""
+    sought = SOUGHT[device]
     while True:
-        name, width, count = drawn(rng)
+        name, width, count = drawn(rng, device)
         kind = KINDS[name]
         way = rng.choice(sorted([*kind.extras, "layers"]))
         base = files_of(kind, width, count)
         strength = 1
         for _ in range(MOST_TRIES):
             head = with_extra(kind, width, count, way, strength)
-            loop = plain_loop(kind, width, base, head)
-            if loop.estimate > MOST_EXTRA or loop.estimate >= COUNTED:
+            loop = plain_loop(kind, width, base, head, device)
+            if loop.estimate >= sought.counted:
                 break
             each = max(loop.estimate - 1, 0.001) / strength
-            strength = max(strength + 1, min(math.ceil(AIM / each), 4 * strength))
-        if COUNTED <= loop.estimate <= MOST_EXTRA:
+            enough = math.ceil((sought.aim - 1) / each)
+            strength = max(strength + 1, min(enough, 4 * strength))
+        if sought.counted <= loop.estimate <= sought.most:
             break
     return {
         "kind": name,
@@ -375,7 +423,7 @@ def commit(root: Path, files: Files) -> None:
     git(root, "commit", "-qm", "a commit")
 
 
-def compared(kind: Kind, trees: Sequence[Files]) -> dict[str, Any]:
+def compared(kind: Kind, trees: Sequence[Files], device: str) -> dict[str, Any]:
     """Run the command on a repository of two commits, and return what it said."""
     gate = GateConfig(required=(f"{MODEL}:{kind.entry}",))
     policy = Policy(fail_on="regression", gate=gate)
@@ -386,7 +434,7 @@ def compared(kind: Kind, trees: Sequence[Files]) -> dict[str, Any]:
         commit(root, trees[0])
         git(root, "checkout", "-qb", "work")
         commit(root, trees[1])
-        words = ["compare", "main", "--device", "cpu", "--fail-on", "regression", "-q"]
+        words = ["compare", "main", "--device", device, "--fail-on", "regression", "-q"]
         started_s = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "cudal1_ci", *words, "--json", str(file)],
@@ -425,22 +473,24 @@ def target_row(entry: Entry) -> dict[str, Any]:
     return row
 
 
-def request(number: int, seed: int, *, is_slower: bool) -> dict[str, Any]:
+def request(number: int, seed: int, device: str, is_slower: bool) -> dict[str, Any]:
     """Return the row of one request."""
+    torch.set_num_threads(1)
     rng = random.Random(f"{seed} {number}")
-    drawn_request = slower(rng) if is_slower else harmless(rng)
+    drawn_request = (slower if is_slower else harmless)(rng, device)
     base, head = drawn_request.pop("trees")
     row = {"number": number, "is_slower": is_slower, **drawn_request}
     row["load"] = round(os.getloadavg()[0], 1)
     kind = KINDS[row["kind"]]
-    row |= compared(kind, (base, head))
-    row["loop"] = plain_loop(kind, row["width"], base, head).row()
+    row |= compared(kind, (base, head), device)
+    row["loop"] = plain_loop(kind, row["width"], base, head, device).row()
     return row
 
 
-def counted(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the regressions of a tenth, by the loop that has selected none."""
-    return [row for row in rows if row["is_slower"] and row["loop"]["estimate"] >= COUNTED]
+def counted(rows: Sequence[Mapping[str, Any]], device: str) -> list[Mapping[str, Any]]:
+    """Return the regressions that are large enough, by the loop that has selected none."""
+    least = SOUGHT[device].counted
+    return [row for row in rows if row["is_slower"] and row["loop"]["estimate"] >= least]
 
 
 def verdict(row: Mapping[str, Any]) -> str:
@@ -453,24 +503,48 @@ def verdict(row: Mapping[str, Any]) -> str:
     return next((one for one in order if one in found), "nothing to measure")
 
 
-GROUPS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
-    "harmless": lambda row: not row["is_slower"],
-    "10 % and more": lambda row: row["is_slower"] and row["loop"]["estimate"] >= COUNTED,
-    "less than 10 %": lambda row: row["is_slower"] and row["loop"]["estimate"] < COUNTED,
-}
+def groups(
+    rows: Sequence[Mapping[str, Any]], device: str
+) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """Yield requests of a kind, by the name of the kind."""
+    large = counted(rows, device)
+    yield "harmless", [row for row in rows if not row["is_slower"]]
+    yield name_of(device), large
+    if device == "cuda":
+        yield "of these, the GPU waits for the host", [row for row in large if is_starved(row)]
+    small = [row for row in rows if row["is_slower"] and row not in large]
+    yield "less than " + name_of(device).removesuffix(" and more"), small
+
+
+def is_starved(row: Mapping[str, Any]) -> bool:
+    """Return whether a request's call leaves the GPU waiting for the host."""
+    return bool(row["width"] == KINDS[row["kind"]].sizes["cuda"].widths[0])
+
+
+def name_of(device: str) -> str:
+    """Return what a regression that counts is called."""
+    return f"{100 * (SOUGHT[device].counted - 1):.0f} % and more"
+
+
+def processor(document: Mapping[str, Any]) -> str:
+    """Return what the times were measured on, and by how many at once."""
+    if "gpu" not in document:
+        return f"{document['processor']}, 1 thread"
+    return f"{document['gpu']} shared by {document['jobs']} requests, of which one times at once"
+
+
 VERDICTS = ("regression", "inconclusive", "same", "improvement", "nothing to measure")
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
     """Return what was said of each group of requests as Markdown, and how sure the rates are."""
-    rows = document["rows"]
+    rows, device = document["rows"], document.get("device", "cpu")
     lines = [
         f"| requests | number | {' | '.join(VERDICTS)} | other | check fails | seconds (median, "
         "longest) |",
         "|---" * (len(VERDICTS) + 5) + "|",
     ]
-    for name, belongs in GROUPS.items():
-        some = [row for row in rows if belongs(row)]
+    for name, some in groups(rows, device):
         if not some:
             continue
         said = Counter(map(verdict, some))
@@ -483,16 +557,16 @@ def table(document: Mapping[str, Any]) -> list[str]:
             f"| {statistics.median(took):.1f}, {max(took):.1f} |"
         )
     equal = [row for row in rows if not row["is_slower"]]
-    found = counted(rows)
+    found = counted(rows, device)
     false = sum(verdict(row) == "regression" for row in equal)
     missed = sum(verdict(row) != "regression" for row in found)
     lines += [
         "",
         f"False alarms: {false} of {len(equal)}, at most {upper_bound(false, len(equal)):.1%}. "
-        f"Found of 10 % and more: {len(found) - missed} of {len(found)}, at least "
+        f"Found of {name_of(device)}: {len(found) - missed} of {len(found)}, at least "
         f"{1 - upper_bound(missed, len(found)):.1%}. Bounds are exact and one-sided, 95 %.",
         "",
-        f"{document['processor']}, 1 thread, torch {document['torch']}, {document['date'][:10]}, "
+        f"{processor(document)}, torch {document['torch']}, {document['date'][:10]}, "
         f"commit `{document['commit']}`: `{document['command']}`. Load of {document['num_cores']} "
         f"cores when a request began: median "
         f"{statistics.median(row['load'] for row in rows):.1f}, highest "
@@ -501,40 +575,55 @@ def table(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def line(row: Mapping[str, Any]) -> str:
+    """Return a request in a line."""
+    edits = row.get("edits") or row["way"]
+    words = (row["number"], row["kind"], row["width"], edits, row["loop"]["estimate"])
+    return " ".join(map(str, (*words, verdict(row), row.get("seconds"))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", choices=sorted(SOUGHT), default="cpu")
     parser.add_argument("--harmless", type=int, default=100)
-    parser.add_argument("--regressions", type=int, default=20, help="of 10 %% by the second loop")
+    parser.add_argument("--regressions", type=int, default=20, help="that count by the second loop")
+    parser.add_argument("--jobs", type=int, default=1, help="requests at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds of this call")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(1)
+    device = options.device
     document = {**provenance(), "torch": torch.__version__, "rows": []}
+    if device == "cuda":
+        facts = {"gpu": torch.cuda.get_device_name(), "jobs": options.jobs}
+        document |= {"device": device, **facts}
     if options.output is not None and options.output.exists():
         document = json.loads(options.output.read_text(encoding="utf-8"))
     rows = document["rows"]
     ends_s = time.monotonic() + options.limit
-    while time.monotonic() < ends_s:
-        left = options.harmless - sum(not row["is_slower"] for row in rows)
-        lacking = options.regressions - len(counted(rows))
-        if left <= 0 and lacking <= 0:
-            break
-        # Both kinds through the whole run, so that both meet the same noise.
-        is_slower = left <= 0 or lacking * options.harmless > left * options.regressions
-        rows.append(request(len(rows), options.seed, is_slower=is_slower))
-        if options.output is not None:
-            text_trials.write(options.output, document)
-        row = rows[-1]
-        print(
-            row["number"],
-            row["kind"],
-            row.get("edits") or row["way"],
-            row["loop"]["estimate"],
-            verdict(row),
-            row.get("seconds"),
-            file=sys.stderr,
-        )
+    numbers = itertools.count(1 + max((row["number"] for row in rows), default=-1))
+    started: dict[Future[dict[str, Any]], bool] = {}
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+        while True:
+            while len(started) < options.jobs and time.monotonic() < ends_s:
+                left = options.harmless - sum(not row["is_slower"] for row in rows)
+                lacking = options.regressions - len(counted(rows, device))
+                left -= sum(not is_slower for is_slower in started.values())
+                lacking -= sum(started.values())
+                if left <= 0 and lacking <= 0:
+                    break
+                # Both kinds through the whole run, so that both meet the same noise.
+                is_slower = left <= 0 or lacking * options.harmless > left * options.regressions
+                one = pool.submit(request, next(numbers), options.seed, device, is_slower)
+                started[one] = is_slower
+            if not started:
+                break
+            for done in wait(started, return_when=FIRST_COMPLETED).done:
+                del started[done]
+                rows.append(done.result())
+                if options.output is not None:
+                    text_trials.write(options.output, document)
+                print(line(rows[-1]), file=sys.stderr)
     print("\n".join(table(document)))
 
 
