@@ -2,15 +2,18 @@
 
     python experiments/detection.py --harmless 100 --regressions 20 --output detection-cpu.json
     python experiments/detection.py --limit 600 --output detection-cpu.json
-    python experiments/detection.py --device cuda --jobs 8 --regressions 50 --output FILE
+    python experiments/detection.py --device cuda --together 30 --jobs 3 --regressions 50 \\
+        --output FILE
 
-Each request is a git repository of its own, drawn by a seed: a module, and a branch that changes
-it. A harmless branch edits names, text and places. A regression does more work. The command that a
-user would type compares the two. A plain loop, which alternates calls of both versions in this
-process, measures the extra work: one loop chooses how much is added, another one after the command
-says what it came to. Only the second one's figure is reported, so that it was not selected. A
-result that exists is continued, so that requests may be spread over calls of `--limit` seconds.
+Each request is a git repository of its own, drawn by a seed: a module, or several of them, and a
+branch that changes them. A harmless change edits names, text and places. A regression does more
+work. The command that a user would type compares the two. A plain loop, which alternates calls of
+both versions, measures the extra work: one loop chooses how much is added, another one after the
+command says what it came to. Only the second one's figure is reported, so that it was not selected.
+A result that exists is continued, so that requests may be spread over calls of `--limit` seconds.
 With `--jobs` requests share the device: one of them times at once, this script's loops included.
+On a GPU each loop runs in a process that ends while the GPU is still its own, as `compare` refuses
+to time beside a program that it does not know.
 Rates have exact one-sided bounds of 95 % (Clopper & Pearson).
 """
 
@@ -30,18 +33,27 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import nullcontext
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pynvml
 import text_trials
 import torch
 from aa import upper_bound
 from provenance import provenance
 
+from cudal1_ci.processes.gpus import gpu_uuid
 from cudal1_ci.processes.lock import exclusive
 from cudal1_ci.records import Entry
 from cudal1_ci.render.reading import read_report
@@ -62,7 +74,7 @@ class Sought:
 
 SOUGHT = {"cpu": Sought(1.12, 1.10, 1.25), "cuda": Sought(1.04, 1.03, 1.08)}
 MOST_TRIES = 6
-LOOP_S = 1.5
+LOOP_S = {"cpu": 1.5, "cuda": 0.3}
 BLOCK_S = 0.002
 
 
@@ -108,7 +120,7 @@ class Sway(nn.Module):
         lambda width: [(width, 256)],
         {
             "cpu": Sizes((32, 64, 200), (6, 9)),
-            "cuda": Sizes((256, 8192, 65536), (20, 40)),
+            "cuda": Sizes((256, 65536, 131072), (20, 40)),
         },
         ALL_EXTRAS,
     ),
@@ -130,7 +142,7 @@ class Leveled(nn.Module):
         lambda width: [(width, 256)],
         {
             "cpu": Sizes((32, 256, 900), (5, 9)),
-            "cuda": Sizes((256, 8192, 65536), (15, 30)),
+            "cuda": Sizes((256, 65536, 131072), (15, 30)),
         },
         ALL_EXTRAS,
     ),
@@ -154,7 +166,7 @@ class Regard(nn.Module):
         lambda width: [(2, width, 64)],
         {
             "cpu": Sizes((32, 96, 160), (4, 8)),
-            "cuda": Sizes((64, 1024, 3072), (15, 30)),
+            "cuda": Sizes((64, 3072, 4096), (15, 30)),
         },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * self.known(y)"},
     ),
@@ -177,7 +189,7 @@ class Stem(nn.Module):
         lambda width: [(2, 8, width, width)],
         {
             "cpu": Sizes((12, 24, 40), (5, 8)),
-            "cuda": Sizes((32, 512, 1024), (15, 30)),
+            "cuda": Sizes((32, 512, 1024), (5, 8)),
         },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * self.layers[0](y)"},
     ),
@@ -199,7 +211,7 @@ class Recalled(nn.Module):
         lambda width: [(4, width, 64)],
         {
             "cpu": Sizes((8, 32, 128), (10, 40)),
-            "cuda": Sizes((128, 65536, 262144), (30, 60)),
+            "cuda": Sizes((128, 131072, 262144), (30, 60)),
         },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * self.mix(y)"},
     ),
@@ -217,7 +229,7 @@ def turned(weight, grad, average):
         lambda width: [(width, 96)] * 3,
         {
             "cpu": Sizes((48, 96, 192), (5, 8)),
-            "cuda": Sizes((96, 16384, 65536), (15, 30)),
+            "cuda": Sizes((96, 4096, 8192), (15, 30)),
         },
         {**ALL_EXTRAS, "product": "y = y + 0.0 * (y @ y.transpose(-2, -1)) @ y"},
     ),
@@ -227,7 +239,7 @@ BOUNDED = "def bounded(y):\n    return torch.clamp(y, -4.0, 4.0)\n"
 SPARE = "class Spare(nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
 Files = dict[str, str]
 """Texts by their path in the repository."""
-MODEL, BOUNDS = "pkg/model.py", "pkg/bounds.py"
+MODEL, BOUNDS, SETTINGS = "pkg/model.py", "pkg/bounds.py", "pyproject.toml"
 
 
 def edit(pattern: str, replacement: str) -> Callable[[Files], Files]:
@@ -267,19 +279,16 @@ def files_of(kind: Kind, width: int, count: int, extra: str = "pass") -> Files:
     text = kind.text.replace("COUNT", str(count))
     done = re.sub(r" +EXTRA\n", "", text) if extra == "pass" else text.replace("EXTRA", extra)
     inputs = ", ".join(f'"float32{list(shape)}"' for shape in kind.shapes(width))
-    # Helpers have no workload here; a gate that asks for all of them fails for that alone.
     settings = f"""\
 [[tool.cudal1-ci.workload]]
 target = "{MODEL}:{kind.entry}"
 inputs = [{inputs}]
 
-[tool.cudal1-ci.gate]
-required = ["{MODEL}:{kind.entry}"]
 """
     return {
         "pkg/__init__.py": "",
         MODEL: f"{HEADER}{BOUNDED}\n\n{done}",
-        "pyproject.toml": settings,
+        SETTINGS: settings,
     }
 
 
@@ -317,9 +326,20 @@ def callable_of(kind: Kind, files: Files) -> Callable[..., Any]:
     return found() if isinstance(found, type) else found
 
 
-def lock_name() -> str:
-    """Return the name by which verifiers of the GPU take turns."""
-    return str(torch.cuda.get_device_properties(0).uuid)
+@contextmanager
+def device_of(device: str) -> Iterator[Callable[..., Any]]:
+    """Yield what calls a function while no verifier times. On a GPU it runs in another process,
+    which ends before verifiers go on."""
+    if device == "cpu":
+        yield lambda function, *args: function(*args)
+        return
+    uuid = gpu_uuid(device, os.environ)
+    assert uuid is not None
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        process.submit(torch.get_num_threads).result()  # imports take their time before
+        with exclusive(uuid.removeprefix("GPU-")):
+            yield lambda function, *args: process.submit(function, *args).result()
+            process.shutdown()
 
 
 def plain_loop(kind: Kind, width: int, base: Files, head: Files, device: str) -> Loop:
@@ -338,13 +358,12 @@ def plain_loop(kind: Kind, width: int, base: Files, head: Files, device: str) ->
         finish()
         return time.perf_counter() - started_s
 
-    alone = exclusive(lock_name()) if device == "cuda" else nullcontext()
-    with torch.no_grad(), alone:
+    with torch.no_grad():
         block_s(1, 3)
         once_s = block_s(0, 10) / 10
         num_calls = max(1, math.ceil(BLOCK_S / once_s))
         pairs: list[tuple[float, float]] = []
-        ends_s = time.monotonic() + LOOP_S
+        ends_s = time.monotonic() + LOOP_S[device]
         while time.monotonic() < ends_s or len(pairs) < 30:
             first = len(pairs) % 2
             one, other = block_s(first, num_calls), block_s(1 - first, num_calls)
@@ -423,17 +442,64 @@ def commit(root: Path, files: Files) -> None:
     git(root, "commit", "-qm", "a commit")
 
 
-def compared(kind: Kind, trees: Sequence[Files], device: str) -> dict[str, Any]:
-    """Run the command on a repository of two commits, and return what it said."""
-    gate = GateConfig(required=(f"{MODEL}:{kind.entry}",))
-    policy = Policy(fail_on="regression", gate=gate)
+def modules_of(
+    number: int, seed: int, device: str, are_slower: Sequence[bool]
+) -> list[dict[str, Any]]:
+    """Return what a request changes, each with the texts of both trees."""
+    torch.set_num_threads(1)
+    rng = random.Random(f"{seed} {number}")
+    return [
+        {"number": number, "is_slower": one, **(slower if one else harmless)(rng, device)}
+        for one in are_slower
+    ]
+
+
+def loops_of(modules: Sequence[Mapping[str, Any]], device: str) -> list[dict[str, float]]:
+    """Return what a plain loop says of each."""
+    torch.set_num_threads(1)
+    rows = []
+    for one in modules:
+        base, head = one["trees"]
+        rows.append(plain_loop(KINDS[one["kind"]], one["width"], base, head, device).row())
+    return rows
+
+
+def placed(files: Files, place: int) -> Files:
+    """Return the files in a package of that number, without the settings."""
+    package = f"pkg{place}"
+    return {
+        path.replace("pkg/", f"{package}/"): text.replace("from pkg.", f"from {package}.")
+        for path, text in files.items()
+        if path != SETTINGS
+    }
+
+
+def tree(modules: Sequence[Mapping[str, Any]], which: int) -> Files:
+    """Return a repository with all modules, as they are in one of both trees."""
+    files: Files = {}
+    settings = ""
+    for place, one in enumerate(modules):
+        text = one["trees"][which]
+        files |= placed(text, place)
+        settings += text[SETTINGS].replace("pkg/", f"pkg{place}/")
+    names = ", ".join(f'"{target_of(one, place)}"' for place, one in enumerate(modules))
+    # Helpers have no workload here; a gate that asks for all of them fails for that alone.
+    return files | {SETTINGS: f"{settings}[tool.cudal1-ci.gate]\nrequired = [{names}]\n"}
+
+
+def target_of(module: Mapping[str, Any], place: int) -> str:
+    return f"pkg{place}/model.py:{KINDS[module['kind']].entry}"
+
+
+def compared(modules: Sequence[Mapping[str, Any]], device: str) -> list[dict[str, Any]]:
+    """Run the command on a repository of two commits, and return what it said of each module."""
     with tempfile.TemporaryDirectory() as folder:
         root, file = Path(folder) / "repository", Path(folder) / "report.json"
         root.mkdir()
         git(root, "init", "-q")
-        commit(root, trees[0])
+        commit(root, tree(modules, 0))
         git(root, "checkout", "-qb", "work")
-        commit(root, trees[1])
+        commit(root, tree(modules, 1))
         words = ["compare", "main", "--device", device, "--fail-on", "regression", "-q"]
         started_s = time.monotonic()
         done = subprocess.run(
@@ -445,14 +511,24 @@ def compared(kind: Kind, trees: Sequence[Files], device: str) -> dict[str, Any]:
         )
         took_s = time.monotonic() - started_s
         if not file.exists():
-            return {"exit_code": done.returncode, "error": done.stderr[-500:]}
+            return [{"exit_code": done.returncode, "error": done.stderr[-500:]} for _ in modules]
         report = read_report(file)
-    return {
-        "exit_code": done.returncode,
-        "conclusion": judged(report, policy).conclusion,
-        "seconds": round(took_s, 2),
-        "targets": list(map(target_row, report.entries)),
-    }
+    rows = []
+    for place, one in enumerate(modules):
+        entries = [
+            entry for entry in report.entries if entry.target.path.startswith(f"pkg{place}/")
+        ]
+        gate = GateConfig(required=(target_of(one, place),))
+        alone = msgspec.structs.replace(report, entries=tuple(entries))
+        rows.append(
+            {
+                "exit_code": done.returncode,
+                "conclusion": judged(alone, Policy(fail_on="regression", gate=gate)).conclusion,
+                "seconds": round(took_s, 2),
+                "targets": list(map(target_row, entries)),
+            }
+        )
+    return rows
 
 
 def target_row(entry: Entry) -> dict[str, Any]:
@@ -473,18 +549,21 @@ def target_row(entry: Entry) -> dict[str, Any]:
     return row
 
 
-def request(number: int, seed: int, device: str, is_slower: bool) -> dict[str, Any]:
-    """Return the row of one request."""
-    torch.set_num_threads(1)
-    rng = random.Random(f"{seed} {number}")
-    drawn_request = (slower if is_slower else harmless)(rng, device)
-    base, head = drawn_request.pop("trees")
-    row = {"number": number, "is_slower": is_slower, **drawn_request}
-    row["load"] = round(os.getloadavg()[0], 1)
-    kind = KINDS[row["kind"]]
-    row |= compared(kind, (base, head), device)
-    row["loop"] = plain_loop(kind, row["width"], base, head, device).row()
-    return row
+def request(
+    number: int, seed: int, device: str, are_slower: Sequence[bool]
+) -> list[dict[str, Any]]:
+    """Return a row for each module that a request changes."""
+    with device_of(device) as alone:
+        modules = alone(modules_of, number, seed, device, are_slower)
+    load = round(os.getloadavg()[0], 1)
+    said = compared(modules, device)
+    with device_of(device) as alone:
+        loops = alone(loops_of, modules, device)
+    rows = []
+    for module, one, loop in zip(modules, said, loops, strict=True):
+        facts = {name: value for name, value in module.items() if name != "trees"}
+        rows.append({**facts, "load": load, **one, "loop": loop})
+    return rows
 
 
 def counted(rows: Sequence[Mapping[str, Any]], device: str) -> list[Mapping[str, Any]]:
@@ -530,7 +609,10 @@ def processor(document: Mapping[str, Any]) -> str:
     """Return what the times were measured on, and by how many at once."""
     if "gpu" not in document:
         return f"{document['processor']}, 1 thread"
-    return f"{document['gpu']} shared by {document['jobs']} requests, of which one times at once"
+    return (
+        f"{document['gpu']} shared by {document['jobs']} requests of "
+        f"{document['together']} modules, of which one times at once"
+    )
 
 
 VERDICTS = ("regression", "inconclusive", "same", "improvement", "nothing to measure")
@@ -575,6 +657,11 @@ def table(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def gpu_name() -> str:
+    pynvml.nvmlInit()
+    return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)))
+
+
 def line(row: Mapping[str, Any]) -> str:
     """Return a request in a line."""
     edits = row.get("edits") or row["way"]
@@ -587,6 +674,7 @@ def main() -> None:
     parser.add_argument("--device", choices=sorted(SOUGHT), default="cpu")
     parser.add_argument("--harmless", type=int, default=100)
     parser.add_argument("--regressions", type=int, default=20, help="that count by the second loop")
+    parser.add_argument("--together", type=int, default=1, help="modules that a request changes")
     parser.add_argument("--jobs", type=int, default=1, help="requests at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=math.inf, help="seconds of this call")
@@ -595,35 +683,44 @@ def main() -> None:
     device = options.device
     document = {**provenance(), "torch": torch.__version__, "rows": []}
     if device == "cuda":
-        facts = {"gpu": torch.cuda.get_device_name(), "jobs": options.jobs}
+        facts = {"gpu": gpu_name(), "jobs": options.jobs, "together": options.together}
         document |= {"device": device, **facts}
     if options.output is not None and options.output.exists():
         document = json.loads(options.output.read_text(encoding="utf-8"))
     rows = document["rows"]
     ends_s = time.monotonic() + options.limit
     numbers = itertools.count(1 + max((row["number"] for row in rows), default=-1))
-    started: dict[Future[dict[str, Any]], bool] = {}
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+    started: dict[Future[list[dict[str, Any]]], list[bool]] = {}
+    with ThreadPoolExecutor(options.jobs) as pool:
         while True:
             while len(started) < options.jobs and time.monotonic() < ends_s:
                 left = options.harmless - sum(not row["is_slower"] for row in rows)
                 lacking = options.regressions - len(counted(rows, device))
-                left -= sum(not is_slower for is_slower in started.values())
-                lacking -= sum(started.values())
-                if left <= 0 and lacking <= 0:
+                planned = [one for some in started.values() for one in some]
+                are_slower: list[bool] = []
+                for _ in range(options.together):
+                    some = [*planned, *are_slower]
+                    harmless_left, slower_left = (
+                        left - some.count(False),
+                        lacking - some.count(True),
+                    )
+                    if harmless_left <= 0 and slower_left <= 0:
+                        break
+                    # Both kinds through the whole run, so that both meet the same noise.
+                    is_slower = slower_left * options.harmless > harmless_left * options.regressions
+                    are_slower.append(harmless_left <= 0 or is_slower)
+                if not are_slower:
                     break
-                # Both kinds through the whole run, so that both meet the same noise.
-                is_slower = left <= 0 or lacking * options.harmless > left * options.regressions
-                one = pool.submit(request, next(numbers), options.seed, device, is_slower)
-                started[one] = is_slower
+                one = pool.submit(request, next(numbers), options.seed, device, are_slower)
+                started[one] = are_slower
             if not started:
                 break
             for done in wait(started, return_when=FIRST_COMPLETED).done:
                 del started[done]
-                rows.append(done.result())
+                rows += done.result()
                 if options.output is not None:
                     text_trials.write(options.output, document)
-                print(line(rows[-1]), file=sys.stderr)
+                print("\n".join(map(line, done.result())), file=sys.stderr)
     print("\n".join(table(document)))
 
 

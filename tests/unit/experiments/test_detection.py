@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import os
 import random
+import tomllib
 
 import pytest
 import torch
@@ -39,6 +43,33 @@ def test_what_a_regression_adds_can_be_run(detection):
             head = detection.with_extra(kind, 8, 2, way, 3)
             assert head != base
             assert answer(detection, kind, head).shape == answer(detection, kind, base).shape
+
+
+def test_a_request_of_several_modules_names_each_as_required(detection):
+    modules = detection.modules_of(3, 0, "cpu", [False, False])
+    files = detection.tree(modules, 0)
+    targets = [detection.target_of(one, place) for place, one in enumerate(modules)]
+    settings = tomllib.loads(files["pyproject.toml"])["tool"]["cudal1-ci"]
+    assert settings["gate"]["required"] == targets
+    assert [one["target"] for one in settings["workload"]] == targets
+    assert all(target.partition(":")[0] in files for target in targets)
+
+
+def test_a_loop_on_a_gpu_ends_its_process_before_verifiers_go_on(detection, monkeypatch):
+    monkeypatch.setattr(detection, "gpu_uuid", lambda device, environ: "GPU-of-a-test")
+    events = []
+
+    @contextlib.contextmanager
+    def exclusive(name):
+        yield
+        events.append((name, [one.pid for one in multiprocessing.active_children()]))
+
+    monkeypatch.setattr(detection, "exclusive", exclusive)
+    with detection.device_of("cuda") as alone:
+        pid = alone(os.getpid)
+    ((name, left),) = events
+    assert name == "of-a-test"
+    assert pid != os.getpid() and pid not in left
 
 
 def test_a_seed_draws_the_same_request_again(detection):
