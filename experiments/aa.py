@@ -45,7 +45,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.spreads import learned
-from cudal1_ci.stats.stopping import Settles, is_settled
+from cudal1_ci.stats.stopping import Settles, StopRule, is_settled
 from cudal1_ci.verification import Session, TrialConfig
 
 LENGTHS = {"cuda": ("10 us", "100 us", "1 ms"), "cpu": ("100 us", "1 ms")}
@@ -135,8 +135,8 @@ def drawn(
     """Return a measurement made of recorded repetitions, as the product stops it."""
     ours: list[Repetition] = []
     control: list[Repetition] = []
-    half_width = TrialConfig().half_width
-    while not is_settled(ours, control, half_width, kind, prior_spread, settles):
+    rule = StopRule(TrialConfig().half_width, settles)
+    while not is_settled(ours, control, kind, prior_spread, rule):
         one, other = rng.choice(pool)
         if rng.random() < 0.5:  # equal code: either process may be the candidate
             one, other = other, one

@@ -46,7 +46,7 @@ from cudal1_ci.sandboxed.wire.verifier import (
 )
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.spreads import learned
-from cudal1_ci.stats.stopping import MOST, is_settled
+from cudal1_ci.stats.stopping import MOST, StopRule, is_settled
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.crossing import program_on_wire, verdict_of
 from cudal1_ci.verification.repetitions import clock_of, repetition_of
@@ -164,7 +164,8 @@ def trials(
     launches: Sequence[Repetition], control: Sequence[Repetition], kind: speedups.Kind
 ) -> Iterator[speedups.Interval]:
     """Yield intervals of trials that are drawn from repetitions, stopped as `compare` stops."""
-    rng, half_width = random.Random(0), TrialConfig().half_width
+    rng = random.Random(0)
+    rule = StopRule(TrialConfig().half_width, "difference")
     call_us = speedups.typical_us(launches[0].reference_us)
     spread = learned(kind, call_us, [speedups.log_ratio(one, kind) for one in control])
     pairs = list(zip(launches, control, strict=True))
@@ -172,9 +173,7 @@ def trials(
         order = rng.sample(pairs, min(MOST, len(pairs)))
         ours, beside = [one for one, _ in order], [one for _, one in order]
         settled = (
-            n
-            for n in range(1, len(order))
-            if is_settled(ours[:n], beside[:n], half_width, kind, spread, "difference")
+            n for n in range(1, len(order)) if is_settled(ours[:n], beside[:n], kind, spread, rule)
         )
         used = next(settled, len(order))
         found = speedups.interval(ours[:used], kind, spread, beside[:used])

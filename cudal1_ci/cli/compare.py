@@ -184,14 +184,14 @@ def comparing(settings: Settings) -> Settings:
     """Return settings whose trials compare times."""
     # Another state_dict is no reason not to compare times: both load what they share.
     kind = "cuda" if measures_on_gpu(settings.device) else "cpu"
+    threshold = settings.compare.thresholds.relative_on(kind)
     trial = msgspec.structs.replace(
         settings.trial,
         weights="shared",
         settles="difference",
         # Tight enough to tell the threshold from nothing, and no tighter.
-        half_width=max(
-            settings.trial.half_width, settings.compare.thresholds.relative_on(kind) / 2
-        ),
+        half_width=max(settings.trial.half_width, threshold / 2),
+        same_within=threshold,
     )
     return msgspec.structs.replace(settings, trial=trial)
 

@@ -23,6 +23,7 @@ import msgspec
 
 from cudal1_ci.records import ComparedWorkload, ComparisonVerdict, Measurement, Record
 from cudal1_ci.stats import speedups
+from cudal1_ci.stats.stopping import is_within
 
 FAMILY_LEVEL = 0.05
 """Chance of any false alarm among all that is compared in one run."""
@@ -131,7 +132,7 @@ def verdict_of(
         return "inconclusive", "too little was measured"
     relative = thresholds.relative_on(last.device.kind)
     spread_us = max(found.high - 1, 1 - found.low) * speedups.reference_us(last)
-    if found.high < 1 + relative and found.low > 1 / (1 + relative):
+    if is_within(found, relative):
         return "same", None
     if spread_us <= thresholds.absolute_us:
         return "same", None

@@ -2,7 +2,8 @@
 
 Intervals are valid whenever one looks, so one looks after every repetition from the second on.
 Measuring stops once the interval is tight enough for its claim. Where a gain is wanted, it also
-stops once there is plainly none, or none can be claimed any more after all of them. A large effect
+stops once there is plainly none, or none can be claimed any more after all of them. Where a
+difference is wanted, it also stops once all of the interval is too small for one. A large effect
 ends after two repetitions.
 """
 
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from cudal1_ci.records import Repetition
 from cudal1_ci.stats.sequential import out_of_reach
-from cudal1_ci.stats.speedups import RELATIVE_FLOOR, Kind, interval, log_ratio
+from cudal1_ci.stats.speedups import RELATIVE_FLOOR, Interval, Kind, interval, log_ratio
 
 FEWEST = 2
 MOST = 12
@@ -29,13 +31,23 @@ EFFECT_SHARE = 0.2
 Settles = Literal["gain", "difference"]
 
 
+@dataclass(frozen=True)
+class StopRule:
+    """When repetitions are enough."""
+
+    half_width: float
+    """Half of an interval that is tight enough, as a logarithm."""
+    settles: Settles = "gain"
+    same_within: float | None = None
+    """Relative difference that is none, where a difference is wanted."""
+
+
 def is_settled(
     repetitions: Sequence[Repetition],
     control: Sequence[Repetition],
-    half_width: float,
     kind: Kind,
     prior_spread: float,
-    settles: Settles = "gain",
+    rule: StopRule,
 ) -> bool:
     """Return whether more repetitions would not change the claim about a gain or a difference."""
     number = len(repetitions)
@@ -45,9 +57,9 @@ def is_settled(
     assert found is not None
     half = math.log(found.high / found.low) / 2
     effect = abs(math.log(found.estimate))
-    is_tight = half <= max(half_width, effect * EFFECT_SHARE)
-    if settles == "difference":
-        return is_tight
+    is_tight = half <= max(rule.half_width, effect * EFFECT_SHARE)
+    if rule.settles == "difference":
+        return is_tight or is_within(found, rule.same_within)
     ratios, others = ([log_ratio(one, kind) for one in some] for some in (repetitions, control))
     floor = math.log1p(RELATIVE_FLOOR)
     return (
@@ -57,3 +69,10 @@ def is_settled(
         or (found.estimate < HOPELESS_SPEEDUP and found.high < 1)
         or (found.estimate < 1 + RELATIVE_FLOOR and half <= FUTILE_HALF_WIDTH)
     )
+
+
+def is_within(found: Interval, relative: float | None) -> bool:
+    """Return whether all of an interval of ratios differs from 1 by less than `relative`."""
+    if relative is None:
+        return False
+    return found.high < 1 + relative and found.low > 1 / (1 + relative)

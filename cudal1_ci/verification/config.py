@@ -66,8 +66,8 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     measure_s: float = 60.0
     """Seconds for the repetitions of one workload of one candidate."""
     num_launches: int | None = None
-    """Repetitions of one workload of one candidate. None is as many as it takes to settle, at
-    least five. Fewer give less certainty and are for training, which verifies thousands of
+    """Repetitions of one workload of one candidate. None is as many as it takes to settle, two
+    to twelve. Fewer give less certainty and are for training, which verifies thousands of
     candidates. With one repetition no process is started: the examined process is timed next to
     kept references."""
     half_width: float = 0.01
@@ -75,6 +75,9 @@ class TrialConfig(Record, frozen=True, kw_only=True):
     settles: Settles = "gain"
     """Question that repetitions answer. `gain`: is a candidate faster? Measuring a slower one
     ends soon. The other: does it differ either way? `compare` needs that for a change."""
+    same_within: float | None = None
+    """Relative difference that is none. Where repetitions answer for a difference, they also end
+    once the whole interval lies within it."""
     weights: Literal["checkpoint", "seed", "shared"] = "checkpoint"
     """Comparison for a candidate whose state_dict differs from the reference's. `checkpoint`:
     there is none, as no checkpoint loads into it. `seed`: both constructors draw weights under
@@ -97,7 +100,7 @@ class TrialConfig(Record, frozen=True, kw_only=True):
         at_least(self, "trial", 1, "threads", "max_calls", "num_rounds", "memory_bytes")
         at_least(self, "trial", 1, "num_launches")
         durations = ("load_s", "call_s", "batch_us", "launch_s", "measure_s")
-        positive(self, "trial", *durations, "half_width")
+        positive(self, "trial", *durations, "half_width", "same_within")
         at_least(self, "trial", 0, "contract_s")
 
     @property

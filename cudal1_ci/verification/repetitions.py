@@ -30,7 +30,7 @@ from cudal1_ci.sandboxed.wire.verifier import (
     Times,
 )
 from cudal1_ci.stats import speedups
-from cudal1_ci.stats.stopping import FEWEST, MOST, is_settled
+from cudal1_ci.stats.stopping import FEWEST, MOST, StopRule, is_settled
 from cudal1_ci.verification.conditions import Conditions, Gpu, disturbance, has_another_clock
 from cudal1_ci.verification.config import TrialConfig
 from cudal1_ci.verification.crossing import verdict_of
@@ -190,7 +190,8 @@ def is_enough(
 ) -> bool:
     """Return whether there are enough repetitions. A disturbed one makes the control deviate,
     and further ones show whether the machine is too busy."""
-    if not is_settled(launches, control, config.half_width, kind, prior_spread, config.settles):
+    end = StopRule(config.half_width, config.settles, config.same_within)
+    if not is_settled(launches, control, kind, prior_spread, end):
         return False
     return len(launches) >= MOST or (stray(control, kind, prior_spread) or 0.0) <= NOISY
 

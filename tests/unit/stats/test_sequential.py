@@ -10,7 +10,7 @@ import pytest
 
 from cudal1_ci.records import Repetition
 from cudal1_ci.stats.sequential import LEVEL, MIXTURE, WEIGHT, half_width, out_of_reach
-from cudal1_ci.stats.stopping import is_settled
+from cudal1_ci.stats.stopping import StopRule, is_settled
 
 MOST = 12
 
@@ -67,7 +67,12 @@ def test_the_truth_is_outside_at_any_of_twelve_looks_less_often_than_the_level(s
     assert share_of_misses(spread, random.Random(5), 1500) < LEVEL + 0.01
 
 
-def settled_after(ratios: list[float], control: list[float], settles: str = "gain") -> int:
+def settled_after(
+    ratios: list[float],
+    control: list[float],
+    settles: str = "gain",
+    same_within: float | None = None,
+) -> int:
     """The number of repetitions at which measuring stops."""
     for count in range(2, MOST + 1):
         pairs = zip(ratios[:count], control[:count], strict=True)
@@ -76,9 +81,20 @@ def settled_after(ratios: list[float], control: list[float], settles: str = "gai
             one = [100.0 * math.exp(-log) for log in (ratio, stray)]
             ours.append(Repetition(reference_us=(100.0,), candidate_us=(one[0],), num_calls=1))
             theirs.append(Repetition(reference_us=(100.0,), candidate_us=(one[1],), num_calls=1))
-        if is_settled(ours, theirs, 0.01, "cpu", 0.03, settles):
+        if is_settled(ours, theirs, "cpu", 0.03, StopRule(0.01, settles, same_within)):
             return count
     raise AssertionError("it stops at the most")
+
+
+def test_what_is_plainly_the_same_need_not_be_known_better():
+    rng = random.Random(1)
+    noise = [[rng.gauss(0, 0.01) for _ in range(MOST)] for _ in range(2)]
+    exactly = settled_after(*noise, settles="difference")
+    assert settled_after(*noise, settles="difference", same_within=0.05) < exactly
+    assert settled_after(*noise, settles="difference", same_within=0.001) == exactly
+    slower = [one - math.log(1.06) for one in noise[0]]
+    known = settled_after(slower, noise[1], settles="difference")
+    assert settled_after(slower, noise[1], settles="difference", same_within=0.05) == known
 
 
 def test_a_claim_that_is_out_of_reach_is_given_up_early():

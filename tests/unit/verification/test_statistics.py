@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudal1_ci.records import Repetition
-from cudal1_ci.stats.stopping import is_settled
+from cudal1_ci.stats.stopping import StopRule, is_settled
 from cudal1_ci.verification import TrialConfig
 
 
@@ -19,7 +19,7 @@ def launches(*speedups: float) -> list[Repetition]:
 def settled(speedups, spread: float = 0.01, **options) -> bool:
     """Whether measuring stops, next to a control that is as it should be."""
     some = launches(*speedups)
-    return is_settled(some, launches(*(1.0,) * len(some)), 0.01, "cpu", spread, **options)
+    return is_settled(some, launches(*(1.0,) * len(some)), "cpu", spread, StopRule(0.01, **options))
 
 
 @pytest.mark.parametrize(
