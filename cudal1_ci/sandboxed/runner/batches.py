@@ -78,6 +78,8 @@ class Batches:
         """The places there of the outputs of each call."""
         self.samples: list[torch.Tensor] = []
         """Tensors like the outputs of a call."""
+        self.fill_s = 0.0
+        """How long it took to write them in the last exchange."""
         self.addresses: list[int] = []
         """Of all outputs of the last batch that were dropped."""
         self.value: torch.Tensor | None = None
@@ -208,17 +210,17 @@ class Batches:
             kept.append(output)
 
     def idle(self, number: int) -> Any:
-        """Make a call that does nothing."""
-        args, kwargs = self.subject.calls[number]
-        if not self.subject.train:
-            return nothing(*args, **kwargs)
-        return None
+        """Make a call that does nothing, or only writes outputs where they are committed."""
+        if self.subject.train:
+            return None
+        return self.subject.run(number, program=nothing if self.committed is None else self.fill)
 
-    def fill(self, number: int) -> Any:
-        """Write tensors like the outputs of a call, and nothing else."""
-        self.idle(number)
+    def fill(self, *_: Any, **__: Any) -> Any:
+        """Write tensors like the outputs of a call, and add up how long that takes."""
+        start_s = time.perf_counter()
         for one in self.samples:
             one.fill_(1)
+        self.fill_s += time.perf_counter() - start_s
         return self.samples
 
     def deliver(self, region: int) -> Done:
@@ -277,21 +279,20 @@ class Batches:
         self.forget_gradients()
         self.subject.synchronize()
 
-    def exchange(self, seed: int, kind: str) -> Claim:
-        """Run a batch of a program that does nothing: with the work around each call where that
-        is counted (`calls`), with outputs that are written and not committed (`fills`), or
-        without any (`message`). On a GPU one value is written and waited for: the device turns from
-        another process to this one, as before the first call of a batch. With a delivery after it,
-        this measures a batch's cost beyond its calls."""
-        if kind == "calls" and not self.gathers_early:
-            self.loop(self.idle if self.committed is None else self.fill, self.order, seed)
-        elif kind == "fills":
-            for number in self.order:
-                self.fill(number)
+    def exchange(self, seed: int) -> Claim:
+        """Run a batch of a program that does nothing, with the work around each call where that is
+        counted. On a GPU one value is written and waited for: the device turns from another process
+        to this one, as before the first call of a batch. With a delivery after it, this measures a
+        batch's cost beyond its calls. The claim is the time in which outputs to commit were
+        written."""
+        self.fill_s = 0.0
+        if not self.gathers_early:
+            self.loop(self.idle, self.order, seed)
         if self.value is not None:
             self.value.zero_()
             self.subject.synchronize()
-        return Claim(claim_us=0.0, issue_us=0.0, num_threads=torch.get_num_threads())
+        fill_us = self.fill_s * 1e6
+        return Claim(claim_us=fill_us, issue_us=0.0, num_threads=torch.get_num_threads())
 
     def aftermath(self) -> Remains:
         """Return what the calls of the last batch left: gradients of parameters, and the state.

@@ -124,7 +124,7 @@ class Runner:
             case Deliver():
                 return batches.deliver(request.region)
             case Exchange():
-                return batches.exchange(request.seed, request.kind)
+                return batches.exchange(request.seed)
             case GetReady():
                 return batches.get_ready(
                     request.settles, request.sets, request.num_calls, request.spin_s

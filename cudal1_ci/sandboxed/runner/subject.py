@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -389,19 +389,21 @@ class Subject:
 
     # --- calling -------------------------------------------------------------------------------
 
-    def run(self, number: int, seed: int = 0) -> Any:
+    def run(self, number: int, seed: int = 0, program: Callable[..., Any] | None = None) -> Any:
         """Make one call on an input set; in train mode forward and backward. The backward pass
-        starts from given gradients of the outputs, or from those of the seed."""
+        starts from given gradients of the outputs, or from those of the seed. Another `program`
+        is called in the same way."""
         args: Sequence[Any]
         args, kwargs = self.calls[number]
+        program = program or self.program
         if self.has_iterators:
             args, kwargs = with_iterators(args, kwargs)
         if self.turned is not None:
             with self.turned:
-                return drained(self.program(*args, **kwargs))
+                return drained(program(*args, **kwargs))
         if not self.train:
-            return drained(self.program(*args, **kwargs))
-        output = drained(self.program(*args, **kwargs))
+            return drained(program(*args, **kwargs))
+        output = drained(program(*args, **kwargs))
         leaves = flatten(output)[0]
         wanted = [place for place, leaf in enumerate(leaves) if leaf.requires_grad]
         if wanted:

@@ -13,7 +13,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 
@@ -41,7 +40,11 @@ from .timed_rounds import (
     warm_up,
 )
 
-NUM_EXCHANGES = 9
+NUM_EXCHANGES, FEWEST_EXCHANGES = 9, 4
+EXCHANGE_SHARE = 0.5
+"""Share of the rounds after which an exchange is measured, where batches are short."""
+SHORT_BATCH_US = 5000.0
+"""In a longer batch it matters little what is in the caches when it begins."""
 MORE_ROUNDS = 4
 """Most multiple of rounds, where batches are too short or rounds disagree."""
 EARLY_ROUNDS = 3
@@ -87,6 +90,8 @@ class Rounds:
     cost_us: float
     """What the exchange around a batch takes."""
     jumps: KnownJumps = field(default_factory=KnownJumps)
+    exchanges_us: list[float] = field(default_factory=list)
+    """What exchanges between rounds took, by runners of the reference's text."""
 
     @property
     def reference(self) -> Lane:
@@ -151,8 +156,23 @@ class Rounds:
         self.repeat(one, keeps=True)
         self.check(one)
 
+    def exchange(self) -> None:
+        """Make all lanes exchange a batch that calls nothing, where they keep their last rounds.
+        What it takes depends on what ran before, as a batch does: other processes leave nothing of
+        a runner in the caches. The inputs are those that the programs have had already. All lanes
+        take part, as an exchange warms a runner up for its next batch."""
+        for lane in self.rng.sample(list(self.lanes.values()), len(self.lanes)):
+            if lane.last_round is not None:
+                took_us = exchange_us(self.case, lane, lane.last_round, self.limits)
+                if lane.name != "candidate":
+                    self.exchanges_us.append(took_us)
+
     def measure_exchange(self) -> None:
-        """Measure the exchange again. Other work can only have added to its cost before."""
+        """Take the cost of an exchange from those between rounds. Where there are none, measure it
+        again: other work can only have added to its cost before."""
+        if len(self.exchanges_us) >= FEWEST_EXCHANGES:
+            self.cost_us = first_quartile(self.exchanges_us)
+            return
         one = self.new()
         # With inputs and outputs of the same batch.
         play(self.case, [self.reference], one, self.rng, self.limits, counts=False)
@@ -261,6 +281,8 @@ def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejecte
         config.num_rounds,
     )
     case.counts = True
+    for lane in rounds.lanes.values():
+        lane.keeps_round = case.accelerator.kind == "cpu" and rounds.shortest_us < SHORT_BATCH_US
     for number in range(most_rounds):
         one = rounds.new()
         play(case, list(rounds.lanes.values()), one, rng, limits, counts=True)
@@ -275,6 +297,8 @@ def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejecte
         del one, nearby
         if ends or number == close or (number > close and rng.random() < CLOSE_SHARE):
             rounds.play_close(last)
+        if ends or rng.random() < EXCHANGE_SHARE:
+            rounds.exchange()
         del last
         if candidate is not reference:
             secret.after(number, ends)
@@ -337,23 +361,19 @@ def play(
 
 
 def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
-    """Return what a batch costs beyond its calls, by the reference: a message and a copy of the
-    outputs of its last batch, the work around each call, and on a GPU a copy of the inputs and the
-    turn of its process. It is the first quartile of a few. What committing costs is the difference
-    of batches that fill and commit outputs, and that fill them alone."""
-    kinds: tuple[Literal["calls", "fills", "message"], ...] = ("calls",)
-    if lane.commits:
-        kinds = ("calls", "fills", "message")
-    costs_us: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for _ in range(NUM_EXCHANGES):
-        for kind in kinds:
-            lane.runner.pause()
-            request = Exchange(seed=one.seed, kind=kind)
-            costs_us[kind].append(span_of(case, lane, one, request, limits)[0])
-    typical = {
-        kind: statistics.quantiles(found, n=4, method="inclusive")[0]
-        for kind, found in costs_us.items()
-    }
-    if not lane.commits:
-        return typical["calls"]
-    return typical["message"] + max(typical["calls"] - typical["fills"], 0.0)
+    """Return what a batch costs beyond its calls, by the reference: the first quartile of a few
+    exchanges."""
+    return first_quartile([exchange_us(case, lane, one, limits) for _ in range(NUM_EXCHANGES)])
+
+
+def exchange_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
+    """Return what a batch that calls nothing takes: a message and a copy of the outputs of the last
+    batch, the work around each call, and on a GPU a copy of the inputs and the turn of its process.
+    Outputs to commit have to be written first; that time is not part of it."""
+    lane.runner.pause()
+    span_us, said = span_of(case, lane, one, Exchange(seed=one.seed), limits)
+    return max(span_us - said.claim_us, 0.0)
+
+
+def first_quartile(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=4, method="inclusive")[0]

@@ -97,6 +97,10 @@ class Lane:
     """Duration of its last batch."""
     rehearses: int = 0
     """Number of untimed calls before each batch."""
+    keeps_round: bool = False
+    """Whether to keep the round of its last batch,"""
+    last_round: Round | None = None
+    """which its inputs hold. It is as large as they are."""
     commits: bool = False
     """Whether each output is written out of the runner's reach as soon as it is returned."""
     signs: dict[int, Vectors] | None = None
@@ -344,6 +348,7 @@ def span_of(
     span_us = (time.perf_counter() - start_s) * 1e6
     if is_batch:
         lane.last_us = span_us
+        lane.last_round = one if lane.keeps_round else None
     lane.region = 0 if lane.commits else one.region
     said = claim.read()
     if delivered is not None:

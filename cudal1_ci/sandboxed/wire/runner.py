@@ -525,11 +525,11 @@ class Batch(Asks[Claim]):
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange(Asks[Claim]):
-    """Run a batch of a program that does nothing (Batches.exchange)."""
+    """Run a batch of a program that does nothing (Batches.exchange). The claim is the time in which
+    it wrote outputs to commit."""
 
     op: ClassVar[str] = "exchange"
     seed: int
-    kind: Literal["message", "fills", "calls"] = "calls"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -400,3 +400,25 @@ def test_what_disturbed_the_exchange_before_the_rounds_is_not_taken_off(timed, m
     said, _ = timed("infer", text, text + "\n", num_calls=1)
     assert [lane.name for lane in looked] == ["reference"] * len(looked)
     assert said.reference_us == tuple(span - 1.0 for span in looked[-1].spans_us)
+
+
+def test_on_a_cpu_all_lanes_exchange_between_rounds_and_the_candidate_s_does_not_count(
+    timed, monkeypatch
+):
+    looked = []
+
+    def exchange_us(case, lane, one, limits):
+        looked.append(lane)
+        return 1e9 if lane.name == "candidate" or not lane.spans_us else 1.0
+
+    monkeypatch.setattr(rounds, "exchange_us", exchange_us)
+    text = MODEL.format(returned="y.relu()")
+    said, _ = timed("infer", text, text + "\n", kind=Cpu)
+    names = [lane.name for lane in looked]
+    before, between = names[: rounds.NUM_EXCHANGES], names[rounds.NUM_EXCHANGES :]
+    assert set(before) == {"reference"}
+    assert between and len(between) % 3 == 0
+    for place in range(0, len(between), 3):
+        assert sorted(between[place : place + 3]) == ["candidate", "control", "reference"]
+    (reference,) = {id(lane): lane for lane in looked if lane.name == "reference"}.values()
+    assert said.reference_us == tuple((span - 1.0) / said.num_calls for span in reference.spans_us)
