@@ -25,6 +25,7 @@ import detection
 import event_to_comment
 import gpu_modules
 import harvest
+import loop_timing
 import recall
 import results_counts
 import sensitivity
@@ -165,6 +166,12 @@ BLOCKS = {
         "docs/lab/verifier.md",
         "results/aa-cpu.json.gz",
         aa.table,
+    ),
+    "Loops on a CPU": Block(
+        "docs/lab/verifier.md", "results/loops-cpu.json", loop_timing.page_table
+    ),
+    "Loops on an H200": Block(
+        "docs/lab/verifier.md", "results/loops-h200.json", loop_timing.page_table
     ),
     "Detection": Block(ADOPTION, "results/detection-cpu.json", detection.table),
     "Event to comment": Block(ADOPTION, "results/event-to-comment.json", event_to_comment.table),

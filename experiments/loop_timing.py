@@ -1,6 +1,6 @@
 """Compare what the verifier shows of a pair of programs with what a program's own loop sees.
 
-    python experiments/loop_timing.py PAIRS --output FILE
+    python experiments/loop_timing.py experiments/cpu_pairs --output FILE
     python experiments/loop_timing.py experiments/gpu_pairs --device cuda --output FILE
     python experiments/loop_timing.py --table FILE
 
@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,33 @@ def table(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def page_table(document: dict[str, Any]) -> list[str]:
+    """Return a table of a result for a page, and what it was measured on."""
+    lines = [
+        "| pair | loop: reference, candidate (us) | ratio | A/A | `verify` | off |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in document["pairs"]:
+        said, loop = one["verify"], one["loop"]
+        shown, off = said["status"], ""
+        if said.get("speedup"):
+            interval = f"[{said['speedup_low']:.2f}, {said['speedup_high']:.2f}]"
+            shown, off = f"{said['speedup']:.2f} {interval}", f"{one['off']:+.0%}"
+        times = f"{loop['reference']:,.1f}, {loop['candidate']:,.1f}"
+        name = one["pair"].partition("_")[2].replace("_", " ")
+        lines.append(
+            f"| {name} | {times} | {one['ratio']:.2f} | {one['spread']:.0%} | {shown} | {off} |"
+        )
+    close = sum(bool(one.get("is_close")) for one in document["pairs"])
+    return [
+        *lines,
+        "",
+        f"{close} of {len(document['pairs'])} are close. {document['device']}, torch "
+        f"{document['torch']}, {document['date'][:10]}, commit `{document['commit']}`: "
+        f"`{document['command']}`.",
+    ]
+
+
 def device_name(device: str) -> str:
     """Return the name of what is measured on."""
     if device == "cpu":
@@ -264,7 +292,12 @@ def main() -> None:
         print(table(json.loads(args.table.read_text())))
         return
     rng = random.Random(0)
-    document: dict[str, Any] = {**provenance(), "device": device_name(args.device), "pairs": []}
+    document: dict[str, Any] = {
+        **provenance(),
+        "torch": version("torch"),
+        "device": device_name(args.device),
+        "pairs": [],
+    }
     pairs = sorted(one for one in args.pairs.iterdir() if (one / "candidate.py").exists())
     started_s = time.monotonic()
     with Session(TrialConfig(), device=args.device) as session:

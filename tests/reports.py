@@ -153,7 +153,7 @@ def a_proof(
 def lacking(cause: Cause | None, target: Target | None = None, **fields: Any) -> Entry:
     """A target that was not measured, for a cause."""
     verdicts: dict[Any, str] = {"renamed": "removed", "moved": "removed", "lost": "removed"}
-    verdicts |= {"crashed": "inconclusive", "unmeasured": "inconclusive"}
+    verdicts |= dict.fromkeys(("crashed", "noisy", "unmeasured"), "inconclusive")
     comparison = Comparison(
         verdict=verdicts.get(cause, "skipped"),  # type: ignore[arg-type]
         reason=fields.pop("reason", "it was not"),

@@ -17,6 +17,8 @@ BASE_FAILS = "the base cannot be timed like this: {message}"
 BASE_SAYS_LITTLE = "times of the base would mean little: {message}"
 REFERENCE = re.compile(r"\b(?:the|a) reference\b")
 CANDIDATE = re.compile(r"\b(?:the|a) candidate\b")
+NOISE = ("timing.noisy", "timing.disturbed")
+"""Rules by which a machine was too busy, although both trees ran."""
 FORMS = ("incorrect_shape", "incorrect_dtype")
 FAILURES = ("runtime_error", "compile_error", "timeout")
 
@@ -32,6 +34,8 @@ def refusal(found: Evaluation) -> Comparison:
         reason = BASE_SAYS_LITTLE.format(message=message)
         return Comparison(verdict="skipped", reason=reason, cause="skipped")
     cause: Cause = "unmeasured" if status in ("inconclusive", "harness_error") else "crashed"
+    if status == "inconclusive" and any(one.rule in NOISE for one in found.verdict.findings):
+        cause = "noisy"
     if status in FORMS:
         message = OTHER_FORM.format(message=message)
     elif status in FAILURES:

@@ -19,7 +19,9 @@ ComparisonVerdict = Literal[
     "regression", "improvement", "same", "inconclusive", "new", "removed", "skipped"
 ]
 
-Cause = Literal["renamed", "moved", "lost", "skipped", "crashed", "unmeasured", "over_budget"]
+Cause = Literal[
+    "noisy", "renamed", "moved", "lost", "skipped", "crashed", "unmeasured", "over_budget"
+]
 """Why a target of the base has no times that count, or lacks them on one of several machines."""
 
 

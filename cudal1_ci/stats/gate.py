@@ -204,7 +204,9 @@ def states_of_comparison(comparison: Comparison) -> Iterator[State]:
         yield "agreed" if is_acknowledged(comparison) else "slower"
     elif verdict in ("improvement", "same") or cause is None:
         yield _state_of(comparison)
-    if cause is not None:
+    if cause == "noisy":
+        yield "inconclusive"
+    elif cause is not None:
         is_excused = comparison.acknowledged is not None and verdict != "regression"
         yield "agreed" if is_excused else cause
     if comparison.broken:

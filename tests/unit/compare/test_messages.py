@@ -30,6 +30,15 @@ def test_outputs_of_another_shape_are_named_with_what_that_means() -> None:
     )
 
 
+def test_a_machine_that_was_too_busy_is_not_one_that_did_not_measure() -> None:
+    one = found("inconclusive", "this machine is too busy to measure on")
+    assert refusal(one).cause == "unmeasured"
+    verdict = Verdict(
+        status="inconclusive", findings=(Finding(rule="timing.noisy", message="too busy"),)
+    )
+    assert refusal(msgspec.structs.replace(one, verdict=verdict)).cause == "noisy"
+
+
 def test_without_a_finding_there_is_a_reason_still() -> None:
     one = found("runtime_error", "x")
     one = msgspec.structs.replace(one, verdict=Verdict(status="runtime_error"))

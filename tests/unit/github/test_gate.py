@@ -18,7 +18,14 @@ from cudal1_ci.github.projects import Expected, Found
 from cudal1_ci.github.publication import Publication, parts_of
 from cudal1_ci.records import Comparison, ContractCheck, Entry
 from cudal1_ci.records.comparison import Cause
-from cudal1_ci.stats.gate import CAUSES, STATES, Finding, GateConfig, Policy
+from cudal1_ci.stats.gate import (
+    CAUSES,
+    STATES,
+    Finding,
+    GateConfig,
+    Policy,
+    states_of_comparison,
+)
 from tests.reports import HEAD, a_report, a_target, agreed, compared, lacking
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "gate.md").read_text("utf-8")
@@ -34,10 +41,17 @@ SAMPLES: dict[str, tuple[Entry, ...]] = {
     "slower": (compared("regression", 1.5),),
     "broken": (compared("same", 1.0, contract=BROKEN),),
     "inconclusive": (compared("inconclusive", 1.1),),
-    **{cause: (lacking(cause),) for cause in CAUSES},
+    **{cause: (lacking(cause),) for cause in CAUSES if cause != "noisy"},
     "machine_missing": (compared("same", 1.0),),
     "unverified": (compared("same", 1.0),),
 }
+
+
+def test_a_target_on_a_machine_that_was_too_busy_is_unclear_and_not_missing() -> None:
+    """The gate's page says so of what was measured."""
+    comparison = lacking("noisy").comparison
+    assert comparison is not None
+    assert list(states_of_comparison(comparison)) == ["inconclusive"]
 
 
 def tables() -> list[list[list[str]]]:
