@@ -13,7 +13,7 @@ command says what it came to. Only the second one's figure is reported, so that 
 A result that exists is continued, so that requests may be spread over calls of `--limit` seconds.
 With `--jobs` requests share the device: one of them times at once, this script's loops included.
 On a GPU each loop runs in a process that ends while the GPU is still its own, as `compare` refuses
-to time beside a program that it does not know.
+to time next to a program that it does not know.
 Rates have exact one-sided bounds of 95 % (Clopper & Pearson).
 """
 

@@ -19,7 +19,7 @@ from cudal1_ci.records import Comparison, Entry, Report
 from cudal1_ci.render.digest import digest, worth
 from cudal1_ci.render.other_uses import changed_lines
 from cudal1_ci.render.wording import at_least_gain_text, change_text, count_text, ratio_change_text
-from cudal1_ci.stats.gate import STATES, Policy, is_acknowledged, is_missing
+from cudal1_ci.stats.gate import STATES, Policy, is_acknowledged, is_missing, state_of
 
 CHECK_NAME = "cudal1-ci"
 MAX_SUMMARY_CHARS = 60_000
@@ -170,7 +170,7 @@ def _missing(entry: Entry) -> Payload | None:
     comparison = entry.comparison
     if comparison is None or comparison.verdict == "removed":
         return None
-    _, meaning = STATES[comparison.cause or "unmeasured"]
+    _, meaning = STATES[state_of(comparison.cause or "unmeasured")]
     said = f"{meaning}: {comparison.reason}" if comparison.reason else meaning
     return _annotation(entry, "notice", "Not measured", said)
 

@@ -204,13 +204,17 @@ def states_of_comparison(comparison: Comparison) -> Iterator[State]:
         yield "agreed" if is_acknowledged(comparison) else "slower"
     elif verdict in ("improvement", "same") or cause is None:
         yield _state_of(comparison)
-    if cause == "noisy":
-        yield "inconclusive"
-    elif cause is not None:
+    if cause is not None:
+        state = state_of(cause)
         is_excused = comparison.acknowledged is not None and verdict != "regression"
-        yield "agreed" if is_excused else cause
+        yield "agreed" if is_excused and STATES[state][0] == "on-missing" else state
     if comparison.broken:
         yield "broken"
+
+
+def state_of(cause: Cause) -> State:
+    """Return the state of a target that lacks times. One on a busy machine was measured."""
+    return "inconclusive" if cause == "noisy" else cause
 
 
 def _state_of(comparison: Comparison) -> State:

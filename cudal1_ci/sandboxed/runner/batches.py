@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -30,12 +31,23 @@ MAX_FORMS = 16
 OUTPUTS = "outputs"
 """Shared memory of outputs that are kept until they are delivered."""
 MADV_POPULATE_WRITE = 23
+MOST_COLD = 4
+"""First calls of a batch that may be slower, as other processes have filled the caches."""
 WARM_UPS = 2
 """Most batches of a repetition in which a program imports and compiles."""
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:
     """Do nothing, called as a program is."""
+
+
+def cold_s(calls_s: Sequence[float]) -> float:
+    """Return what the first calls of a batch took more than as many usual ones."""
+    num_first = min(MOST_COLD, len(calls_s) // 2)
+    if not num_first:
+        return 0.0
+    usual_s = statistics.median_low(calls_s)
+    return max(sum(calls_s[:num_first]) - num_first * usual_s, 0.0)
 
 
 class Batches:
@@ -80,6 +92,8 @@ class Batches:
         """Tensors like the outputs of a call."""
         self.fill_s = 0.0
         """How long it took to write them in the last exchange."""
+        self.calls_s: list[float] = []
+        """How long each call of the last batch took."""
         self.addresses: list[int] = []
         """Of all outputs of the last batch that were dropped."""
         self.value: torch.Tensor | None = None
@@ -153,8 +167,9 @@ class Batches:
 
     def batch(self, seed: int, keeps: bool = False) -> Claim:
         """Run timed calls, one after another, and keep their outputs or commit each. `claim_us` is
-        this process's measure of its own time, and `issue_us` of the time until the last call
-        returned. Neither counts without the verifier's clock."""
+        this process's measure of its own time, `issue_us` of the time until the last call
+        returned, and `cold_us` of what the first calls took more than others. A candidate's claims
+        do not count without the verifier's clock."""
         self.gathered = None
         self.filled = self.order
         grads = torch.set_grad_enabled(self.subject.train)
@@ -167,20 +182,31 @@ class Batches:
                 self.gathered = self.gather()
             self.subject.synchronize()
             claim_us = (time.perf_counter() - start_s) * 1e6
-        num_threads = torch.get_num_threads()
-        return Claim(claim_us=claim_us, issue_us=issue_us, num_threads=num_threads)
+        return Claim(
+            claim_us=claim_us,
+            issue_us=issue_us,
+            cold_us=cold_s(self.calls_s) * 1e6,
+            num_threads=torch.get_num_threads(),
+        )
+
+    def timed_call(self, call: Callable[[int], Any], number: int) -> Any:
+        """Make a call, and note how long it takes."""
+        start_s = time.perf_counter()
+        output = call(number)
+        self.calls_s.append(time.perf_counter() - start_s)
+        return output
 
     def loop(
         self, call: Callable[[int], Any], order: Sequence[int], seed: int, keeps: bool = False
     ) -> list[Any]:
         """Call one set after another. Return the outputs, or of committed ones the last."""
         outputs: list[Any] = []
-        self.addresses = []
+        self.addresses, self.calls_s = [], []
         if self.committed is None or keeps:
             for position, number in enumerate(order):
                 if self.seeded:
                     self.subject.seed_all(seed + position)
-                outputs.append(call(number))
+                outputs.append(self.timed_call(call, number))
             if self.committed is not None:
                 for position, output in enumerate(outputs):
                     self.commit(position, output, None)
@@ -189,7 +215,8 @@ class Batches:
             if self.seeded:
                 self.subject.seed_all(seed + position)
             # No name holds it while the next call runs.
-            self.commit(position, call(number), outputs if position + 1 == len(order) else None)
+            kept = outputs if position + 1 == len(order) else None
+            self.commit(position, self.timed_call(call, number), kept)
         return outputs
 
     def commit(self, position: int, output: Any, kept: list[Any] | None) -> None:
@@ -221,7 +248,7 @@ class Batches:
         for one in self.samples:
             one.fill_(1)
         self.fill_s += time.perf_counter() - start_s
-        return self.samples
+        return self.samples if len(self.samples) > 1 else self.samples[0]
 
     def deliver(self, region: int) -> Done:
         """Copy the outputs of the last batch (and in train mode the inputs' gradients) to the
@@ -291,8 +318,8 @@ class Batches:
         if self.value is not None:
             self.value.zero_()
             self.subject.synchronize()
-        fill_us = self.fill_s * 1e6
-        return Claim(claim_us=fill_us, issue_us=0.0, num_threads=torch.get_num_threads())
+        fill_us, num_threads = self.fill_s * 1e6, torch.get_num_threads()
+        return Claim(claim_us=fill_us, issue_us=0.0, cold_us=0.0, num_threads=num_threads)
 
     def aftermath(self) -> Remains:
         """Return what the calls of the last batch left: gradients of parameters, and the state.

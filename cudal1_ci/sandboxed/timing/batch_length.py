@@ -30,9 +30,9 @@ from .timed_rounds import (
 NEAR_BYTES, FEWEST_NEAR = 2**20, 4
 """Size of the inputs and kept outputs of a batch on a CPU, half of the cache of a core; and the
 calls that a batch may have in any case."""
-SHORTEST_SHARE = 0.5
-"""Least share of the wanted length of a batch. A faster candidate gets more calls, as does its
-reference."""
+SHORTEST_SHARE = {"cpu": 1.0, "cuda": 0.5}
+"""Least length of the shortest batch, as a share of the wanted one. A faster candidate gets more
+calls, as does its reference: the cost of a batch is not known to some ten microseconds."""
 MOST_TIMES = 8.0
 """Most multiple of calls, since the reference takes as many times as long."""
 GATHER_US = 4.0
@@ -55,10 +55,10 @@ class ClockConfig(Clock):
 
 def more_calls(case: Case, num_calls: int, shortest_us: float, config: ClockConfig) -> int:
     """Return more calls in a batch for a candidate whose batch would be too short to time."""
-    if shortest_us >= wanted_us(config):
+    if shortest_us >= wanted_us(case, config):
         return num_calls
     assert case.plan is not None
-    wanted = int(num_calls * wanted_us(config) / max(shortest_us, 1.0)) + 1
+    wanted = int(num_calls * wanted_us(case, config) / max(shortest_us, 1.0)) + 1
     most = int((case.num_calls or 1) * MOST_TIMES) + 1
     return max(num_calls, min(case.plan.most_calls, most_near(case), most, wanted))
 
@@ -74,9 +74,10 @@ def most_near(case: Case) -> int:
     return max(FEWEST_NEAR, NEAR_BYTES // max(1, set_bytes + kept_bytes))
 
 
-def wanted_us(config: ClockConfig) -> float:
+def wanted_us(case: Case, config: ClockConfig) -> float:
     """Return the wanted length of the shortest batch of a repetition."""
-    return config.batch_us * SHORTEST_SHARE
+    kind = "cpu" if case.accelerator.kind == "cpu" else "cuda"
+    return config.batch_us * SHORTEST_SHARE[kind]
 
 
 def reference_slots_of(case: Case) -> Sequence[OutputSlot]:

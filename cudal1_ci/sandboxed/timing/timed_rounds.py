@@ -69,7 +69,7 @@ for a runner's answer, because a busy wait slows down what runs on the same core
 LEAD_CALLS, LEAD_US = 8, 5000.0
 """Most calls ahead of a batch, and their length in microseconds. After another process's turn
 code, data and allocator of a program are cold."""
-COMMITTED_BYTES = 2**16
+COMMITTED_BYTES = 2**14
 """Size of a call's outputs from which they are committed. Outputs below cost more to write one by
 one than to keep; above, keeping them changes where an allocator takes the next ones from."""
 NUM_REGIONS = 8
@@ -93,6 +93,8 @@ class Lane:
     """Region of the last batch's outputs."""
     spans_us: list[float] = field(default_factory=list)
     claims_us: list[float] = field(default_factory=list)
+    colds_us: list[float] = field(default_factory=list)
+    """What the first calls of its batches took more than usual ones."""
     last_us: float = 0.0
     """Duration of its last batch."""
     rehearses: int = 0

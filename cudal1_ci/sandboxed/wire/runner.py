@@ -175,11 +175,12 @@ class CachedBytes(Answer):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Answer):
-    """A runner's measure of its own time: until its work was done, and until its last call
-    returned."""
+    """A runner's measure of its own time: until its work was done, until its last call returned,
+    and what the first calls took more than its usual one."""
 
     claim_us: Microseconds
     issue_us: Microseconds
+    cold_us: Microseconds
     num_threads: int
 
 

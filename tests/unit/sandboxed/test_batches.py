@@ -278,3 +278,17 @@ def test_a_program_can_neither_map_nor_replace_what_it_committed(committing):
         child.kill()
     os.fchmod(handed.fd, 0o600)
     assert not written.is_out_of_reach(os.getppid())
+
+
+@pytest.mark.parametrize(
+    ("calls_s", "expected"),
+    [
+        ([], 0.0),
+        ([9.0], 0.0),  # of one call nobody knows what is usual
+        ([9.0, 5.0, 4.0, 4.0], 6.0),
+        ([9.0, 6.0, 5.0, 4.0, 4.0, 4.0, 4.0, 4.0, 9.0], 8.0),  # a later one is the program's own
+        ([1.0, 1.0, 4.0, 4.0], 0.0),
+    ],
+)
+def test_what_the_first_calls_take_more_than_usual_ones_is_cold(calls_s, expected):
+    assert batches_module.cold_s(calls_s) == expected

@@ -145,7 +145,7 @@ def of_batch(said: Any) -> Any:
     return converted(answers_or(runner.Batch(seed=1), runner.Raised), said)
 
 
-CLAIM = {"claim_us": 12.5, "issue_us": 11.0, "num_threads": 1}
+CLAIM = {"claim_us": 12.5, "issue_us": 11.0, "cold_us": 1.0, "num_threads": 1}
 SLOT = {"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 0}
 PLACED = {**SLOT, "device": "cpu", "own_stride": [3, 1]}
 CALL = json.loads(encode(called()))
