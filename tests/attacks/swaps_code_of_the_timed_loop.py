@@ -14,7 +14,7 @@ EXPECT = ("incorrect_values", "values.timed")
 
 
 def batch(self, seed, keeps=False):
-    return Claim(claim_us=1.0, issue_us=1.0, num_threads=1)  # noqa: F821 - a name of its module
+    return Claim(claim_us=1.0, issue_us=1.0, cold_us=0.0, num_threads=1)  # noqa: F821 - a name of its module
 
 
 def deliver(self, region):

@@ -10,7 +10,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(32, 256)]
+    return [torch.randn(16, 128)]
 
 
 def get_init_inputs():
