@@ -25,7 +25,6 @@ import json
 import math
 import os
 import random
-import re
 import statistics
 import subprocess
 import sys
@@ -47,10 +46,22 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pynvml
 import text_trials
 import torch
 from aa import upper_bound
+from detection_modules import (
+    BOUNDS,
+    EDITS,
+    KINDS,
+    MODEL,
+    Files,
+    Kind,
+    files_of,
+    target_of,
+    tree,
+    with_extra,
+)
+from loop_timing import device_name
 from provenance import provenance
 
 from cudal1_ci.processes.gpus import gpu_uuid
@@ -76,231 +87,6 @@ SOUGHT = {"cpu": Sought(1.12, 1.10, 1.25), "cuda": Sought(1.04, 1.03, 1.08)}
 MOST_TRIES = 6
 LOOP_S = {"cpu": 1.5, "cuda": 0.3}
 BLOCK_S = 0.002
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Widths and counts to draw from. On a GPU the first width leaves it waiting for the host."""
-
-    widths: tuple[int, ...]
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of module. In its text COUNT, WIDTH and EXTRA are filled in."""
-
-    entry: str
-    text: str
-    shapes: Callable[[int], Sequence[tuple[int, ...]]]
-    """Of the inputs, by a width."""
-    sizes: Mapping[str, Sizes]
-    """By the kind of device."""
-    extras: Mapping[str, str]
-    """Statements that do more work, by their name."""
-
-
-ALL_EXTRAS = {
-    "clone": "y = y.clone()",
-    "operation": "y = torch.where(y > 9.0, y.sign(), y)",
-    "unused": "y.abs().mean()",
-}
-KINDS = {
-    "elementwise": Kind(
-        "Sway",
-        """\
-class Sway(nn.Module):
-    def forward(self, x):
-        y = x
-        for _ in range(COUNT):
-            y = torch.sin(y) * 0.9
-        EXTRA
-        return bounded(y)
-""",
-        lambda width: [(width, 256)],
-        {
-            "cpu": Sizes((32, 64, 200), (6, 9)),
-            "cuda": Sizes((256, 65536, 131072), (20, 40)),
-        },
-        ALL_EXTRAS,
-    ),
-    "norm": Kind(
-        "Leveled",
-        """\
-class Leveled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(256))
-
-    def forward(self, x):
-        y = x
-        for _ in range(COUNT):
-            y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6) * self.gain
-        EXTRA
-        return bounded(y)
-""",
-        lambda width: [(width, 256)],
-        {
-            "cpu": Sizes((32, 256, 900), (5, 9)),
-            "cuda": Sizes((256, 65536, 131072), (15, 30)),
-        },
-        ALL_EXTRAS,
-    ),
-    "attention": Kind(
-        "Regard",
-        """\
-class Regard(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.asked = nn.Linear(64, 64)
-        self.known = nn.Linear(64, 64)
-
-    def forward(self, x):
-        y = x
-        for _ in range(COUNT):
-            weights = torch.softmax(self.asked(y) @ self.known(y).transpose(-2, -1) / 8, -1)
-            y = weights @ y
-        EXTRA
-        return bounded(y)
-""",
-        lambda width: [(2, width, 64)],
-        {
-            "cpu": Sizes((32, 96, 160), (4, 8)),
-            "cuda": Sizes((64, 3072, 4096), (15, 30)),
-        },
-        {**ALL_EXTRAS, "product": "y = y + 0.0 * self.known(y)"},
-    ),
-    "convolution": Kind(
-        "Stem",
-        """\
-class Stem(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Conv2d(8, 8, 3, padding=1) for _ in range(COUNT))
-        self.norm = nn.BatchNorm2d(8)
-
-    def forward(self, x):
-        y = x
-        for layer in self.layers:
-            y = torch.relu(self.norm(layer(y)))
-        EXTRA
-        return bounded(y)
-""",
-        lambda width: [(2, 8, width, width)],
-        {
-            "cpu": Sizes((12, 24, 40), (5, 8)),
-            "cuda": Sizes((32, 512, 1024), (5, 8)),
-        },
-        {**ALL_EXTRAS, "product": "y = y + 0.0 * self.layers[0](y)"},
-    ),
-    "loop": Kind(
-        "Recalled",
-        """\
-class Recalled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mix = nn.Linear(64, 64)
-
-    def forward(self, x):
-        y = x[0]
-        for place in range(COUNT):
-            y = torch.tanh(self.mix(y) + x[place % 4])
-        EXTRA
-        return bounded(y)
-""",
-        lambda width: [(4, width, 64)],
-        {
-            "cpu": Sizes((8, 32, 128), (10, 40)),
-            "cuda": Sizes((128, 131072, 262144), (30, 60)),
-        },
-        {**ALL_EXTRAS, "product": "y = y + 0.0 * self.mix(y)"},
-    ),
-    "optimizer": Kind(
-        "turned",
-        """\
-def turned(weight, grad, average):
-    average = average * 0.9 + grad * 0.1
-    y = average / (average.norm() + 1e-6)
-    for _ in range(COUNT):
-        y = 1.5 * y - 0.5 * (y @ y.transpose(-2, -1)) @ y
-    EXTRA
-    return weight - 0.01 * bounded(y)
-""",
-        lambda width: [(width, 96)] * 3,
-        {
-            "cpu": Sizes((48, 96, 192), (5, 8)),
-            "cuda": Sizes((96, 4096, 8192), (15, 30)),
-        },
-        {**ALL_EXTRAS, "product": "y = y + 0.0 * (y @ y.transpose(-2, -1)) @ y"},
-    ),
-}
-HEADER = "import torch\nfrom torch import nn\n\n\n"
-BOUNDED = "def bounded(y):\n    return torch.clamp(y, -4.0, 4.0)\n"
-SPARE = "class Spare(nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
-Files = dict[str, str]
-"""Texts by their path in the repository."""
-MODEL, BOUNDS, SETTINGS = "pkg/model.py", "pkg/bounds.py", "pyproject.toml"
-
-
-def edit(pattern: str, replacement: str) -> Callable[[Files], Files]:
-    """Return an edit of the module's file."""
-    return lambda files: files | {MODEL: re.sub(pattern, replacement, files[MODEL], flags=re.S)}
-
-
-def moved_out(files: Files) -> Files:
-    """Move the helper to a file of its own."""
-    text = files[MODEL].replace(f"{BOUNDED}\n\n", "")
-    imported = "import nn\n\nfrom pkg.bounds import bounded\n"
-    text = text.replace("import nn\n", imported)
-    return files | {MODEL: text, BOUNDS: f"import torch\n\n\n{BOUNDED}"}
-
-
-EDITS: Mapping[str, Callable[[Files], Files]] = {
-    "function moved": moved_out,
-    "functions in another order": edit(r"(def bounded.*?\n)\n\n(.*)", r"\2\n\n\1"),
-    "comment": edit(r"( +)(return [^\n]*bounded)", r"\1# Large values are cut.\n\1\2"),
-    "docstring": edit(
-        r"(?<=\n)( *)(def (?:forward|turned)[^\n]*\n)", r'\1\2\1    """Compute it."""\n'
-    ),
-    "type hints": edit(r"(self, x|grad, average)\)", r"\1: torch.Tensor) -> torch.Tensor"),
-    "formatting": edit(r"bounded\(([^()\n]+)\)(?!:)", r"bounded(\n            \1,\n        )"),
-    "helper": edit(
-        r"(import nn\n.*?)(\n\n(?:class|def) (?!bounded).*)(return [^\n]*)bounded\(",
-        r"\1\n\ndef finished(values):\n    return bounded(values)\n\2\3finished(",
-    ),
-    "unused module": edit(r"\Z", f"\n\n{SPARE}"),
-    "locals renamed": edit(r"\by\b", "hidden"),
-}
-"""Edits that change no time, in the order in which they are made."""
-
-
-def files_of(kind: Kind, width: int, count: int, extra: str = "pass") -> Files:
-    """Return a repository with the module, which does something more."""
-    text = kind.text.replace("COUNT", str(count))
-    done = re.sub(r" +EXTRA\n", "", text) if extra == "pass" else text.replace("EXTRA", extra)
-    inputs = ", ".join(f'"float32{list(shape)}"' for shape in kind.shapes(width))
-    settings = f"""\
-[[tool.cudal1-ci.workload]]
-target = "{MODEL}:{kind.entry}"
-inputs = [{inputs}]
-
-"""
-    return {
-        "pkg/__init__.py": "",
-        MODEL: f"{HEADER}{BOUNDED}\n\n{done}",
-        SETTINGS: settings,
-    }
-
-
-def with_extra(kind: Kind, width: int, count: int, way: str, strength: int) -> Files:
-    """Return the repository with so much more work."""
-    if way == "layers":
-        return files_of(kind, width, count + strength)
-    indent = 4 if kind.entry == "turned" else 8
-    line = kind.extras[way]
-    if strength > 1:
-        line = f"for _ in range({strength}):\n{' ' * (indent + 4)}{line}"
-    return files_of(kind, width, count, line)
 
 
 @dataclass(frozen=True)
@@ -464,33 +250,6 @@ def loops_of(modules: Sequence[Mapping[str, Any]], device: str) -> list[dict[str
     return rows
 
 
-def placed(files: Files, place: int) -> Files:
-    """Return the files in a package of that number, without the settings."""
-    package = f"pkg{place}"
-    return {
-        path.replace("pkg/", f"{package}/"): text.replace("from pkg.", f"from {package}.")
-        for path, text in files.items()
-        if path != SETTINGS
-    }
-
-
-def tree(modules: Sequence[Mapping[str, Any]], which: int) -> Files:
-    """Return a repository with all modules, as they are in one of both trees."""
-    files: Files = {}
-    settings = ""
-    for place, one in enumerate(modules):
-        text = one["trees"][which]
-        files |= placed(text, place)
-        settings += text[SETTINGS].replace("pkg/", f"pkg{place}/")
-    names = ", ".join(f'"{target_of(one, place)}"' for place, one in enumerate(modules))
-    # Helpers have no workload here; a gate that asks for all of them fails for that alone.
-    return files | {SETTINGS: f"{settings}[tool.cudal1-ci.gate]\nrequired = [{names}]\n"}
-
-
-def target_of(module: Mapping[str, Any], place: int) -> str:
-    return f"pkg{place}/model.py:{KINDS[module['kind']].entry}"
-
-
 def compared(modules: Sequence[Mapping[str, Any]], device: str) -> list[dict[str, Any]]:
     """Run the command on a repository of two commits, and return what it said of each module."""
     with tempfile.TemporaryDirectory() as folder:
@@ -607,10 +366,10 @@ def name_of(device: str) -> str:
 
 def processor(document: Mapping[str, Any]) -> str:
     """Return what the times were measured on, and by how many at once."""
-    if "gpu" not in document:
+    if "device" not in document:
         return f"{document['processor']}, 1 thread"
     return (
-        f"{document['gpu']} shared by {document['jobs']} requests of "
+        f"{document['device']} shared by {document['jobs']} requests of "
         f"{document['together']} modules, of which one times at once"
     )
 
@@ -620,7 +379,7 @@ VERDICTS = ("regression", "inconclusive", "same", "improvement", "nothing to mea
 
 def table(document: Mapping[str, Any]) -> list[str]:
     """Return what was said of each group of requests as Markdown, and how sure the rates are."""
-    rows, device = document["rows"], document.get("device", "cpu")
+    rows, device = document["rows"], document.get("kind", "cpu")
     lines = [
         f"| requests | number | {' | '.join(VERDICTS)} | other | check fails | seconds (median, "
         "longest) |",
@@ -657,11 +416,6 @@ def table(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def gpu_name() -> str:
-    pynvml.nvmlInit()
-    return str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0)))
-
-
 def line(row: Mapping[str, Any]) -> str:
     """Return a request in a line."""
     edits = row.get("edits") or row["way"]
@@ -683,8 +437,8 @@ def main() -> None:
     device = options.device
     document = {**provenance(), "torch": torch.__version__, "rows": []}
     if device == "cuda":
-        facts = {"gpu": gpu_name(), "jobs": options.jobs, "together": options.together}
-        document |= {"device": device, **facts}
+        facts = {"jobs": options.jobs, "together": options.together}
+        document |= {"kind": device, "device": device_name(device), **facts}
     if options.output is not None and options.output.exists():
         document = json.loads(options.output.read_text(encoding="utf-8"))
     rows = document["rows"]

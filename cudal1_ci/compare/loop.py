@@ -141,7 +141,9 @@ def measure(one: Looks, number: int, bench: Bench, verifier: Verifier) -> None:
 
 def refuse(one: Looks, why: Comparison, bench: Bench) -> None:
     """Note that there are no times, or no more of them."""
-    one.unconfirmed, one.unconfirmed_cause = why.reason or "", why.cause
+    # An alarm that noise did not let repeat is open: the gate must not pass it as unclear.
+    cause = "unmeasured" if why.cause == "noisy" else why.cause
+    one.unconfirmed, one.unconfirmed_cause = why.reason or "", cause
     if not one.measurements:
         one.refused = why
         bench.progress.target_skipped(one.pair.target, one.unconfirmed)

@@ -54,6 +54,8 @@ class Verifier:
         answer = self.answers[name].pop(0)
         if isinstance(answer, Exception):
             raise answer
+        if isinstance(answer, Verdict):
+            return Evaluation(candidate=candidate, verdict=answer)
         if isinstance(answer, str):
             verdict = Verdict(status=answer, findings=(Finding(rule="x", message="off by 1"),))
             return Evaluation(candidate=candidate, verdict=verdict)
@@ -78,6 +80,7 @@ class Verifier:
         return msgspec.structs.replace(evaluation, contract=answer, contract_s=2.0)
 
 
+NOISY = Verdict(status="inconclusive", findings=(Finding(rule="timing.noisy", message="too busy"),))
 HELD = (ContractCheck(aspect="dtype float64", result="held"),)
 BROKEN = (ContractCheck(aspect="dtype float64", result="broken", detail="it fails"),)
 
@@ -287,6 +290,15 @@ def test_an_alarm_that_the_budget_leaves_unconfirmed_is_none(run):
     assert found["slow"].verdict == "inconclusive"
     assert found["slow"].rows[0].reason == UNCONFIRMED + NO_BUDGET
     assert len(found["slow"].rows[0].measurements) == 1
+
+
+def test_noise_leaves_a_target_unclear_and_an_alarm_open(run):
+    """Otherwise noise at the second look would let a slowdown pass the gate."""
+    judge = Verifier(calm=[NOISY], slow=[1.2, NOISY, NOISY])
+    found, _ = run(judge, a_pair("calm"), a_pair("slow"))
+    assert (found["calm"].verdict, found["calm"].cause) == ("inconclusive", "noisy")
+    assert (found["slow"].verdict, found["slow"].cause) == ("inconclusive", "unmeasured")
+    assert found["slow"].rows[0].reason == UNCONFIRMED + "too busy"
 
 
 def test_a_budget_ends_while_another_process_has_the_device(run):

@@ -284,7 +284,7 @@ def test_a_program_can_neither_map_nor_replace_what_it_committed(committing):
     ("calls_s", "expected"),
     [
         ([], 0.0),
-        ([9.0], 0.0),  # of one call nobody knows what is usual
+        ([9.0], 0.0),  # a single call shows no usual time
         ([9.0, 5.0, 4.0, 4.0], 6.0),
         ([9.0, 6.0, 5.0, 4.0, 4.0, 4.0, 4.0, 4.0, 9.0], 8.0),  # a later one is the program's own
         ([1.0, 1.0, 4.0, 4.0], 0.0),
