@@ -2,7 +2,8 @@
 
 Scripts that import what nothing has called yet come first, those that import most of it before the
 others. What would call nothing new is left for the end. Then each module that nothing called is
-made of its default configuration. Each script's trace, and what became of the script, lies in a
+made of its default configuration. On a machine with many cores several scripts run at the same
+time. Each script's trace, and what became of the script, lies in a
 folder of the state; `read_traces` reads it like the trace of a command.
 """
 
@@ -12,9 +13,11 @@ import itertools
 import os
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +26,7 @@ import msgspec
 from cudal1_ci.discover import Discovery
 from cudal1_ci.discover.launchers import functions_to_trace
 from cudal1_ci.discover.scripts import KINDS, Kind, Script, configurations_of, scripts_of
+from cudal1_ci.errors import UnsupportedError, WorkerError
 from cudal1_ci.optimize.harvest_order import NOTHING_NEW, configurations, in_order
 from cudal1_ci.optimize.harvest_trace import called_in, is_too_large, named_smaller
 from cudal1_ci.processes.harvest import Harvester, Limits, limits_for
@@ -36,6 +40,8 @@ CONFIG_S = 60.0
 CONFIG_SHARE = 0.35
 """Share of the budget that scripts leave for what none of them calls."""
 MAX_THREADS = 8
+MOST_WORKERS, CORES_EACH = 4, 4
+"""Scripts that run at the same time, and the processor cores that each has then."""
 SCRIPT_S = 8.0
 """Where the budget has less for each page and example, they run smaller at once."""
 MAX_PACKAGES = 60
@@ -74,7 +80,6 @@ class Harvesting:
     """The state of a harvest: what is called already, and what became of each script."""
 
     discovery: Discovery
-    harvester: Harvester
     folder: Path
     deadline: float
     say: Callable[[str], None]
@@ -88,6 +93,12 @@ class Harvesting:
     said_s: float = 0.0
     is_short: bool = False
     """Whether the budget is too short for scripts as large as they are."""
+    helpers: list[Harvester] = field(default_factory=list)
+    """Workers of other threads."""
+    is_ended: bool = False
+    """Whether no further script is begun."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    """Held by the thread that takes a script, or keeps what became of one."""
 
     def resume(self, before: Harvest) -> None:
         """Continue a harvest whose traces are in the folder."""
@@ -98,7 +109,42 @@ class Harvesting:
         self.notes, self.targets = dict(before.notes), dict(before.targets)
         self.done = [*before.done]
 
-    def run(self, script: Script) -> None:
+    def run_all(
+        self, scripts: Iterator[Script], harvester: Harvester, others: Sequence[Harvester]
+    ) -> None:
+        """Run scripts by a worker of this thread, and by others that have a thread each."""
+        with ThreadPoolExecutor(max(1, len(others))) as pool:
+            helping = [pool.submit(self.help_out, scripts, one) for one in others]
+            try:
+                self.work(scripts, harvester)
+            except BaseException:
+                self.is_ended = True
+                for one in self.helpers:
+                    one.stop()
+                raise
+            for found in helping:
+                found.result()
+
+    def help_out(self, scripts: Iterator[Script], harvester: Harvester) -> None:
+        """Run scripts by a worker that this thread starts, where it can be started: its processes
+        end with the thread."""
+        try:
+            with harvester:
+                self.helpers.append(harvester)
+                self.work(scripts, harvester)
+        except (WorkerError, UnsupportedError):
+            return
+
+    def work(self, scripts: Iterator[Script], harvester: Harvester) -> None:
+        """Run scripts by one worker until none is left."""
+        while True:
+            with self.lock:
+                script = None if self.is_ended else next(scripts, None)
+            if script is None:
+                return
+            self.run(script, harvester)
+
+    def run(self, script: Script, harvester: Harvester) -> None:
         """Run a script, again and smaller where it is too large, and keep its trace."""
         left_s = self.deadline - time.monotonic()
         if left_s < 1:
@@ -106,16 +152,23 @@ class Harvesting:
             return
         self.done.append(script.place)
         is_smaller = self.is_short and script.kind != "config"
-        ran = self.ran(script, left_s, is_smaller=is_smaller)
+        ran = self.ran(script, harvester, left_s, is_smaller=is_smaller)
         if is_smaller:
             ran = named_smaller(ran)
             if not ran.trace and not is_too_large(ran) and ran.notes:
                 # It depends on what was changed.
-                ran = self.ran(script, self.deadline - time.monotonic(), is_smaller=False)
+                left_s = self.deadline - time.monotonic()
+                ran = self.ran(script, harvester, left_s, is_smaller=False)
         elif is_too_large(ran) and not ran.trace and self.deadline - time.monotonic() > 1:
-            again = self.ran(script, self.deadline - time.monotonic(), is_smaller=True)
+            left_s = self.deadline - time.monotonic()
+            again = self.ran(script, harvester, left_s, is_smaller=True)
             ran = named_smaller(again) if again.trace else ran
-        self.keep(script, ran)
+        with self.lock:
+            self.keep(script, ran)
+            self.tell(script)
+
+    def tell(self, script: Script) -> None:
+        """Show progress, once in a while."""
         now_s = time.monotonic()
         if now_s - self.said_s > PROGRESS_S:
             self.said_s = now_s
@@ -124,15 +177,17 @@ class Harvesting:
                 f"{max(0, self.deadline - now_s):.0f} s left; {script.kind} {script.place}"
             )
 
-    def ran(self, script: Script, left_s: float, *, is_smaller: bool) -> ScriptRan:
-        base = self.harvester.limits
+    def ran(
+        self, script: Script, harvester: Harvester, left_s: float, *, is_smaller: bool
+    ) -> ScriptRan:
+        base = harvester.limits
         script_s = CONFIG_S if script.kind == "config" else base.script_s
         limits = Limits(
             cell_s=max(0.5, min(base.cell_s, left_s)),
             script_s=max(0.5, min(script_s, left_s)),
             memory_bytes=base.memory_bytes,
         )
-        return self.harvester.run(
+        return harvester.run(
             script, module=self.module_of(script), limits=limits, is_smaller=is_smaller
         )
 
@@ -165,9 +220,9 @@ class Harvesting:
         (self.folder / name).write_text(ran.trace, encoding="utf-8")
 
     def leave(self, script: Script, reason: str) -> None:
-        self.left.append(
-            Left(place=script.place, kind=script.kind, outcome="failed", reason=reason[:300])
-        )
+        one = Left(place=script.place, kind=script.kind, outcome="failed", reason=reason[:300])
+        with self.lock:
+            self.left.append(one)
 
     def result(self, elapsed_s: float) -> Harvest:
         return Harvest(
@@ -191,12 +246,13 @@ def harvest(
     say: Callable[[str], None],
     limits: Limits | None = None,
     has_gpu: bool = False,
-    num_threads: int = min(MAX_THREADS, os.cpu_count() or 1),
+    num_workers: int | None = None,
     kinds: Sequence[Kind] = KINDS,
     before: Harvest | None = None,
 ) -> Harvest:
     """Run the scripts of a tree, and leave their traces in the folder `harvest` of its state. What
-    ran in a harvest before that had no time for all is kept.
+    ran in a harvest before that had no time for all is kept. `num_workers` scripts run at the same
+    time; None chooses by the machine.
 
     Raises:
         UnsupportedError: Nothing confines them here, or there is no torch.
@@ -211,19 +267,26 @@ def harvest(
         shutil.copytree(folder, fresh)
     places = discovery.modules.places.values()
     own = sorted({place.module.partition(".")[0] for place in places})
-    with Harvester(
-        discovery.root,
-        python=python,
-        import_roots=import_roots([place.import_root for place in places]),
-        functions=functions_to_trace(discovery),
-        packages=packages_of(discovery, frozenset(own)),
-        own=own,
-        configurations=configurations_of(discovery.root, discovery.config),
-        limits=limits or limits_for(budget_s),
-        num_threads=num_threads,
-        has_gpu=has_gpu,
-    ) as harvester:
-        state_of = Harvesting(discovery, harvester, fresh, began_s + budget_s, say)
+    limits = limits or limits_for(budget_s)
+    num_cores = len(os.sched_getaffinity(0))
+    num_workers = num_workers or workers_for(num_cores, limits.memory_bytes)
+    harvesters = [
+        Harvester(
+            discovery.root,
+            python=python,
+            import_roots=import_roots([place.import_root for place in places]),
+            functions=functions_to_trace(discovery),
+            packages=packages_of(discovery, frozenset(own)),
+            own=own,
+            configurations=configurations_of(discovery.root, discovery.config),
+            limits=limits,
+            num_threads=min(MAX_THREADS, max(1, num_cores // num_workers)),
+            has_gpu=has_gpu,
+        )
+        for _ in range(num_workers)
+    ]
+    with harvesters[0] as harvester:
+        state_of = Harvesting(discovery, fresh, began_s + budget_s, say)
         if before is not None:
             state_of.resume(before)
         scripts = [
@@ -234,23 +297,37 @@ def harvest(
         say(f"harvest: {len(scripts)} scripts, at most {budget_s:.0f} s")
         try:
             first_kinds = [one for one in scripts if one.kind != "test"]
-            state_of.is_short = budget_s < SCRIPT_S * len(first_kinds)
-            ordered = in_order(scripts, discovery, state_of.called, state_of.leave)
+            state_of.is_short = budget_s * num_workers < SCRIPT_S * len(first_kinds)
             until_s = began_s + (1 - CONFIG_SHARE * ("config" in kinds)) * budget_s
-            for script in takewhile_before(until_s, ordered):
-                state_of.run(script)
-            if "config" in kinds:
-                for script in configurations(discovery.targets, state_of.called):
-                    if script.place not in state_of.done:
-                        state_of.run(script)
-            for script in ordered:
-                state_of.run(script)
+            ordered = with_configurations(state_of, scripts, until_s, "config" in kinds)
+            state_of.run_all(ordered, harvester, harvesters[1:])
         finally:
             found = state_of.result(time.monotonic() - began_s)
             (fresh / SUMMARY).write_bytes(msgspec.json.encode(found))
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
     return found
+
+
+def workers_for(num_cores: int, memory_bytes: int) -> int:
+    """Return how many scripts of that much memory may run at the same time on this machine."""
+    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    fitting = min(num_cores // CORES_EACH, total_bytes // 2 // memory_bytes)
+    return max(1, min(MOST_WORKERS, fitting))
+
+
+def with_configurations(
+    state_of: Harvesting, scripts: Sequence[Script], until_s: float, has_config: bool
+) -> Iterator[Script]:
+    """Yield scripts until a time, then what makes the modules that nothing called, then the others
+    of the scripts."""
+    ordered = in_order(scripts, state_of.discovery, state_of.called, state_of.leave)
+    yield from takewhile_before(until_s, ordered)
+    if has_config:
+        for script in configurations(state_of.discovery.targets, state_of.called):
+            if script.place not in state_of.done:
+                yield script
+    yield from ordered
 
 
 def takewhile_before(deadline: float, scripts: Iterator[Script]) -> Iterator[Script]:

@@ -170,6 +170,7 @@ def test_a_harvest_reaches_modules_by_page_by_test_and_by_configuration(tree, tm
         python=sys.executable,
         budget_s=240,
         say=said.append,
+        num_workers=2,
         limits=limits,
     )
     traces = read_traces(tmp_path / FOLDER)

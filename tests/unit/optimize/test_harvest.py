@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import textwrap
+import threading
 import time
+
+import pytest
 
 from cudal1_ci.discover import DiscoveryConfig, discover
 from cudal1_ci.discover.scripts import Cell, Script, scripts_of
+from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.harvest import (
     NOTHING_NEW,
+    Harvesting,
     called_in,
     configurations,
     in_order,
     named_smaller,
     packages_of,
+    workers_for,
 )
+from cudal1_ci.processes.harvest import Limits
 from cudal1_ci.sandboxed.wire.harvest import ScriptRan
 
 MODULE = """
@@ -113,3 +120,82 @@ def test_what_was_made_smaller_is_part_of_the_source():
         line.replace("README.md:3", "README.md:3 (smaller: depth 12 -> 2)")
     ]
     assert called_in(ran.trace) == {"m.py:A"}
+
+
+class Worker:
+    """Runs scripts that wait until as many run at the same time."""
+
+    limits = Limits()
+
+    def __init__(self, meeting=None, fails=None):
+        self.meeting, self.fails = meeting, fails
+        self.ran, self.was_stopped = [], False
+
+    def __enter__(self):
+        if self.fails:
+            raise self.fails
+        return self
+
+    def __exit__(self, *error):
+        self.was_stopped = True
+
+    def stop(self):
+        self.was_stopped = True
+
+    def run(self, script, **more):
+        if self.meeting is not None:
+            self.meeting.wait(20)
+        self.ran.append(script.place)
+        return ScriptRan()
+
+
+@pytest.fixture
+def harvesting(tmp_path):
+    write(tmp_path, {"pkg/__init__.py": ""})
+    discovery = discover(tmp_path, DiscoveryConfig())
+    return Harvesting(discovery, tmp_path, time.monotonic() + 100.0, lambda _: None)
+
+
+def pages(count):
+    return [Script(kind="readme", path=f"page{n}.md", cells=()) for n in range(count)]
+
+
+def test_scripts_run_at_the_same_time_and_each_once(harvesting):
+    meeting = threading.Barrier(3)
+    first, *others = [Worker(meeting) for _ in range(3)]
+    harvesting.run_all(iter(pages(6)), first, others)
+    assert sorted(first.ran + others[0].ran + others[1].ran) == [one.place for one in pages(6)]
+    assert sorted(harvesting.done) == [one.place for one in pages(6)]
+    assert [one.was_stopped for one in others] == [True, True]
+
+
+def test_one_worker_that_does_not_start_leaves_its_work_to_the_others(harvesting):
+    first, other = Worker(), Worker(fails=WorkerError("no memory"))
+    harvesting.run_all(iter(pages(3)), first, [other])
+    assert first.ran == [one.place for one in pages(3)]
+
+
+def test_an_interrupt_ends_all_workers(harvesting):
+    class Interrupted(Worker):
+        def run(self, script, **more):
+            self.meeting.wait(20)
+            raise KeyboardInterrupt
+
+    meeting = threading.Barrier(2)
+    other = Worker(meeting)
+    with pytest.raises(KeyboardInterrupt):
+        harvesting.run_all(iter(pages(50)), Interrupted(meeting), [other])
+    assert other.was_stopped and len(harvesting.done) <= 4
+
+
+def test_a_bug_in_a_worker_is_seen(harvesting):
+    with pytest.raises(ZeroDivisionError):
+        harvesting.run_all(iter(pages(3)), Worker(), [Worker(fails=ZeroDivisionError())])
+
+
+def test_small_machines_run_one_script_at_a_time(monkeypatch):
+    pages_of = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 128 * 2**30 // 4096}
+    monkeypatch.setattr("os.sysconf", lambda name: pages_of[name])
+    assert [workers_for(cores, 6 * 2**30) for cores in (1, 4, 8, 16, 64)] == [1, 1, 2, 4, 4]
+    pages_of["SC_PHYS_PAGES"] = 16 * 2**30 // 4096
+    assert workers_for(64, 6 * 2**30) == 1
