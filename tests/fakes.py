@@ -31,6 +31,7 @@ from cudal1_ci.records import (
     Workload,
 )
 
+GPU = Device(kind="cuda", name="fake", num_threads=1, software={"torch": "0"})
 CPU = Device(kind="cpu", name="fake", num_threads=1, software={"torch": "0"})
 
 
@@ -38,10 +39,16 @@ def a_target(path: str = "pkg/model.py", qualname: str = "Block") -> Target:
     return Target(path=path, qualname=qualname, kind="torch_module", first_line=1, last_line=9)
 
 
-def a_workload(name: str = "small", share: float | None = None) -> Workload:
-    tensor = TensorSpec(shape=(2, 4), dtype="float32")
+def a_workload(
+    name: str = "small", share: float | None = None, root: str | None = None
+) -> Workload:
     return Workload(
-        name=name, provenance="declared", init=Call(), call=Call(args=(tensor,)), share=share
+        name=name,
+        provenance="declared",
+        init=Call(),
+        call=Call(args=(TensorSpec(shape=(2, 4), dtype="float32"),)),
+        share=share,
+        root=root,
     )
 
 

@@ -1,8 +1,10 @@
 """Find the outermost calls that contain a target, and the target's part of them.
 
 The text says who may use a target (`discover/references.py`); a recorded call says who does, and
-how much of its time the target takes. A root is a target with a workload that no other such target
-uses. One that contains itself only is its own root.
+how much of its time the target takes. So the roots are those of the recorded calls, where there are
+any: a library has a class for everything that may use a model, and the user has one model. Else a
+root is a target with a workload that no other such target uses. One that contains itself only is
+its own root.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class Root:
 
     planned: Planned
     parts: tuple[Target, ...]
-    """Targets that the text says it uses, among those with proposals."""
+    """Targets that it uses, among those with proposals."""
 
     @property
     def name(self) -> str:
@@ -42,10 +44,18 @@ def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
     """Return the roots of targets with proposals: those that contain others come first, and then
     those of the most targets."""
     posed = {key_of(one.target): one for one in surroundings(plan) if one.problem is not None}
+    parts: dict[Key, list[Target]] = {}
+    by_address = {one.target.address: key for key, one in posed.items()}
+    for target in targets:
+        planned = posed.get(key_of(target))
+        names = {one.root for one in planned.workloads} if planned is not None else set()
+        for key in sorted(by_address[name] for name in names if name in by_address):
+            parts.setdefault(key, []).append(target)
+    recorded = {target for ones in parts.values() for target in ones}
+    targets = [target for target in targets if target not in recorded]
     users = users_among(plan, targets, posed)
     of_users = [posed[key].target for keys in users.values() for key in keys]
     above = users | users_among(plan, of_users, posed)
-    parts: dict[Key, list[Target]] = {}
     for target in targets:
         found = users[key_of(target)]
         if key_of(target) in posed:

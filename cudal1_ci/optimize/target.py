@@ -106,6 +106,8 @@ NEAR_THE_BOUND = 1.05
 LEAST_CONFIRMED_S = 10.0
 """Seconds for a confirmation. With less left, only the first gain of a run is confirmed."""
 SAVED_BY_A_NEW_RULE = 0.15
+LITTLE = 0.5
+"""Own part of a target's time, below which wrappers of it come before edits of its source."""
 KNOWN_S = 0.01
 """Seconds that an evaluation takes that is known."""
 NO_ROUND = "no round was left for it"
@@ -235,6 +237,8 @@ class TargetSearch:
         """Whether a recording was asked for."""
         self.understanding: Understanding | None = None
         self.noticed = Noticed()
+        self.own_part = 1.0
+        """Part of its time that edits of its source can save; the rest is of targets inside."""
         self.found_by_strategies: dict[str, Candidate] = {}
         """What was proposed, tried or not, by its id."""
         self.left_out: dict[str, str] = {}
@@ -354,8 +358,9 @@ class TargetSearch:
         return max(steps, key=lambda step: step.rate, default=None)
 
     def first_of(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return what may be tried first: edits of the source, where nothing was tried yet."""
-        if self.evaluations:
+        """Return what may be tried first: edits of the source, where nothing was tried yet, and
+        most of the time is the target's own."""
+        if self.evaluations or self.own_part < LITTLE:
             return candidates
         sources = [one for one in candidates if is_source_edit(one) and not is_published(one)]
         return sources or candidates
@@ -373,9 +378,11 @@ class TargetSearch:
         best, found = self.best_log(), self.forecast(candidate)
         if is_published(candidate):
             return Step(candidate, 0.0, found.seconds)
-        least = SAVED_BY_A_NEW_RULE if found.is_new and is_source_edit(candidate) else 0.0
+        is_edit = is_source_edit(candidate)
+        least = SAVED_BY_A_NEW_RULE if found.is_new and is_edit else 0.0
         more_s = found.beats(best) * self.confirmation_s() if is_confirmed else 0.0
-        return Step(candidate, max(found.saving(best), least), found.seconds + more_s)
+        saving = max(found.saving(best), least) * (self.own_part if is_edit else 1.0)
+        return Step(candidate, saving, found.seconds + more_s)
 
     def confirmation_s(self) -> float:
         """Return what a confirmation is likely to take."""
@@ -636,7 +643,8 @@ class TargetSearch:
             return own
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
-        most_s = context.most_s(self.forecast(candidate).seconds)
+        foreseen_s = self.forecast(candidate).seconds
+        most_s = context.most_s(foreseen_s, is_whole=self.own_part < LITTLE)
         evaluation = known or context.session.screen(problem, candidate, most_s)
         if known is None:
             self.learn(evaluation)

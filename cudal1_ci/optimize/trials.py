@@ -103,9 +103,9 @@ class Trials:
             return self.kept(lambda: session.screen(problem, candidate, max(left_s, LEAST_S)))
 
         def confirmed() -> Evaluation:
-            found = session.evaluate(problem, candidate)
+            found = session.confirm(problem, candidate, self.most_s())
             if found.verdict.status == "inconclusive" and self.left_s() > 2 * self.likely_s():
-                found = session.evaluate(problem, candidate)  # the machine was busy
+                found = session.confirm(problem, candidate, self.most_s())  # the machine was busy
             return found
 
         return self.kept(confirmed)

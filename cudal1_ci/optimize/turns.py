@@ -7,6 +7,11 @@ expected to save of it, for each second (ranking.py). A target that was not look
 with an edit that is worth a try, so that each has its first candidate before doubtful ones of
 others. To change the target costs the verification of its reference, which counts for all but the
 one that a verifier is at. Without a budget, and with a model, all of a target is tried at once.
+
+On a GPU the largest models come first, as wholes: compiled, and replayed as a graph. That is most
+of what can be gained of a call that launches many small kernels, and a budget that ends after a few
+of a model's modules says nothing of the model. What is inside of a model that gained counts less
+from then on.
 """
 
 from __future__ import annotations
@@ -35,6 +40,10 @@ FIRST_S = 20.0
 """What it takes to look at one, and to try something."""
 CHANGE_S = 15.0
 """What it takes to verify a reference again, of a target that another one followed."""
+MOST_WHOLE = 6
+"""Models that are tried as wholes first; as many as impact.py times."""
+LEFT_INSIDE = 0.3
+"""Part of a module's worth that is left where the model around it became faster as a whole."""
 NOTHING_LEFT = Step(None, 0.0, 1.0)
 LAST = -9
 """How urgent a target is for which there is no time."""
@@ -54,12 +63,28 @@ class Turns:
         is_traced = any(share_of(targets[n]) for n in self.posed)
         unknown = context.config.min_share if is_traced else 1.0
         self.weights = {n: share_of(targets[n]) or unknown for n in self.posed}
+        self.changes = context.config.budget_s is not None and context.optimizer is None
+        self.inside = inside_of(targets)
+        self.whole = self.whole_first()
+        """Targets whose wrappers come before all else."""
+        self.gained: set[str] = set()
+        """Models that became faster as wholes."""
         self.worths = {n: self.worth(n, FIRST_RATE) for n in self.posed}
         """Of targets that are not done."""
         self.held: set[int] = set()
         """Targets that a verifier is at."""
-        self.changes = context.config.budget_s is not None and context.optimizer is None
         context.pace.num_open = len(self.posed)
+
+    def whole_first(self) -> set[int]:
+        """Return the models that are tried as wholes first."""
+        if not self.changes or self.context.session.device().kind != "cuda":
+            return set()
+        found = [n for n in self.posed if self.inside_share(n) > self.weights[n]]
+        return set(sorted(found, key=self.inside_share, reverse=True)[:MOST_WHOLE])
+
+    def inside_share(self, number: int) -> float:
+        """Return the share of the traced time of what is inside of a target."""
+        return self.inside.get(self.targets[number].target.address, 0.0)
 
     def taken(self) -> list[Entry | None]:
         """Return the entry of each target; None for those that were not reached."""
@@ -125,15 +150,21 @@ class Turns:
         if search is None:
             search = TargetSearch(planned.target, planned.problem, context.strategies, context)
             self.searches[number] = search
+            if number in self.whole:
+                own = self.weights[number]
+                search.own_part = own / (own + self.inside_share(number))
         search.context = context
         self.held.add(number)
         try:
             while advance(search):
                 step = search.next_step() or NOTHING_LEFT
                 later = step.saving / (step.seconds + CHANGE_S)
+                if step.candidate is not None and is_source_edit(step.candidate):
+                    self.whole.discard(number)
                 self.worths[number] = self.worth(number, later)
                 now = self.worth(number, step.rate)
-                if self.changes and may_leave(search, step) and self.is_outbid(now):
+                leaves = self.changes and number not in self.whole and may_leave(search, step)
+                if leaves and self.is_outbid(now):
                     return
             self.end(number)
         except SlotLost:
@@ -154,13 +185,18 @@ class Turns:
         is_new = number not in self.searches
         reserved_s = self.context.reserved_s()
         is_late = reserved_s > 0 and self.context.left_s() < reserved_s + FIRST_S
-        return (LAST, 0.0) if self.changes and is_new and is_late else (urgency, rate)
+        if self.changes and is_new and is_late:
+            return LAST, 0.0
+        is_covered = not self.gained.isdisjoint(models_around(self.targets[number]))
+        return urgency, rate * (LEFT_INSIDE if is_covered else 1.0)
 
     def end(self, number: int) -> None:
         """Keep what became of a target that is done."""
         self.worths.pop(number, None)
         self.context.pace.num_open -= 1
-        self.entries[number] = entry_of(self.searches[number], self.targets[number])
+        found = self.entries[number] = entry_of(self.searches[number], self.targets[number])
+        if found.best is not None and self.inside_share(number):
+            self.gained.add(found.target.address)
 
     def end_what_is_open(self) -> None:
         """Keep what became of targets that were begun, and note whether time was missing."""
@@ -177,6 +213,8 @@ class Turns:
         problem, least = planned.problem, self.context.config.min_share
         is_last = problem is not None and speedups.is_negligible(problem, least)
         urgency = -2 * planned.target.only_uses_change - is_last
+        if number in self.whole:
+            return urgency + 1, self.inside_share(number) * rate
         return urgency, self.weights[number] * rate
 
 
@@ -187,5 +225,20 @@ def may_leave(search: TargetSearch, step: Step) -> bool:
 
 
 def share_of(planned: Planned) -> float:
-    """Return the share of the traced time that a target takes."""
+    """Return the share of the traced time that a target takes, without targets inside of it."""
     return sum(w.share or 0.0 for w in planned.workloads)
+
+
+def models_around(planned: Planned) -> set[str]:
+    """Return the models whose calls contain a target's."""
+    return {w.root for w in planned.workloads if w.root} - {planned.target.address}
+
+
+def inside_of(targets: Sequence[Planned]) -> dict[str, float]:
+    """Return the traced share of what is inside of each model, by its address."""
+    found: dict[str, float] = {}
+    for planned in targets:
+        for one in planned.workloads:
+            if one.root and one.root != planned.target.address:
+                found[one.root] = found.get(one.root, 0.0) + (one.share or 0.0)
+    return found

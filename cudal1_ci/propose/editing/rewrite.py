@@ -39,6 +39,12 @@ class Site:
         """Return whether all known calls are for inference."""
         return all(workload.mode == "infer" for workload in self.workloads)
 
+    @property
+    def has_inference(self) -> bool:
+        """Return whether a known call is for inference, or no call is known."""
+        modes = [workload.mode for workload in self.workloads]
+        return not modes or "infer" in modes
+
     def methods(self) -> Sequence[cst.FunctionDef]:
         """Return functions that run when the target is called: `forward` and what it uses of self.
         If `forward` is inherited, return all but the constructor.

@@ -27,6 +27,12 @@ NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "pr
 """Code that a CUDA graph cannot record, or would run once instead of at every call."""
 COMPILED_REGION = "compiled_region"
 """Name of what compiles parts of a program: a program by itself, which may be wrapped."""
+RANDOM = ("bernoulli", "torch.rand", "torch.normal", "multinomial", "normal_(", "uniform_(")
+"""Code that draws random numbers in each call; dropout does so in training."""
+SAME_RANDOM = ('"fallback_random": True', '"comprehensive_padding": False')
+"""Options with which compiled code draws the same random numbers. By itself the compiler draws
+others for the same seed, so that neither outputs nor gradients could be compared. Which element
+gets which number depends on the layout, which padding would change."""
 COMPILES = "the first call of each process compiles, which takes seconds to minutes"
 
 
@@ -66,6 +72,25 @@ def compiled(decorator: str) -> Callable[[Site], SourceEdit | None]:
     return apply
 
 
+def compiled_alike(*options: str) -> Callable[[Site], SourceEdit | None]:
+    """Return the wrapper that compiles a forward with these options, and with those that make it
+    draw the random numbers of the forward that is not compiled, where it draws any."""
+
+    def apply(site: Site) -> SourceEdit | None:
+        chosen = ", ".join([*options, *(SAME_RANDOM if draws(site) else ())])
+        return compiled(f"torch.compile(options={{{chosen}}})" if chosen else "torch.compile")(site)
+
+    return apply
+
+
+def draws(site: Site) -> bool:
+    """Return whether a known call may draw random numbers."""
+    definition = code(site.definition)
+    trains = any(one.mode != "infer" for one in site.workloads)
+    has_dropout = trains and "drop" in site.module.code.lower()
+    return has_dropout or any(word in definition for word in RANDOM)
+
+
 def reduced(site: Site) -> SourceEdit | None:
     """Compile a module's forward with CUDA graphs, and return copies."""
     forward = forward_of(site)
@@ -75,9 +100,10 @@ def reduced(site: Site) -> SourceEdit | None:
 
 
 def graphed(site: Site) -> SourceEdit | None:
-    """Record the forward of a module that is called for inference with positional tensors."""
+    """Record the forward of a module that is called for inference with positional tensors. Calls
+    that train run as before."""
     definition, forward = site.definition, forward_of(site)
-    if not isinstance(definition, cst.ClassDef) or not site.is_inference or forward is None:
+    if not isinstance(definition, cst.ClassDef) or not site.has_inference or forward is None:
         return None
     parameters = forward.params
     takes_keywords = bool(
@@ -146,9 +172,10 @@ CUDNN = Rewrite(
 COMPILE = Rewrite(
     name="compile",
     family="compilation",
-    precondition=f"a forward that torch.compile can trace; {COMPILES}",
+    precondition="a forward that torch.compile can trace; where it draws random numbers, options "
+    f"keep them the same; {COMPILES}",
     why="torch.compile fuses chains of elementwise operations and takes the Python out.",
-    apply=compiled("torch.compile"),
+    apply=compiled_alike(),
     is_of_program=True,
 )
 COMPILE_AS_LAID_OUT = Rewrite(
@@ -157,7 +184,7 @@ COMPILE_AS_LAID_OUT = Rewrite(
     precondition="as for compile; convolutions keep their memory format, since the compiler's "
     f"choice may lose precision; {COMPILES}",
     why="torch.compile fuses chains of elementwise operations and takes the Python out.",
-    apply=compiled('torch.compile(options={"layout_optimization": False})'),
+    apply=compiled_alike('"layout_optimization": False'),
     is_of_program=True,
 )
 REDUCE_OVERHEAD = Rewrite(

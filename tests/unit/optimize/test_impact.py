@@ -103,6 +103,8 @@ class Rig:
         self.calls = {"Net": ("Norm", "Mix"), "Lone": ("Lone",)}
         self.dies = False
         self.takes_s = 0.0
+        self.limits: list[float | None] = []
+        """Seconds that trials might take."""
 
     def device(self):
         return CPU
@@ -134,10 +136,12 @@ class Rig:
         )
 
     def screen(self, problem, candidate, most_s=None):
+        self.limits.append(most_s)
         found = self.evaluate(problem, candidate)
         return msgspec.structs.replace(found, phase="screened")
 
     def confirm(self, problem, candidate, most_s=None):
+        self.limits.append(most_s)
         return self.evaluate(problem, candidate)
 
     def record(self, problem, workload):
@@ -253,6 +257,32 @@ def test_roots_are_the_outermost_targets_with_a_workload(setting):
     assert roots() == {"Block": {"Norm", "Mix"}, "Lone": {"Lone"}}
 
 
+def test_recorded_calls_say_what_the_roots_are(setting):
+    """And not whatever else of the tree may use a target."""
+    targets = [one.target for one in setting.plan.targets]
+    parts = {one.qualname: one for one in targets if one.path == "parts.py"}
+
+    def roots_with(root):
+        plan = dataclasses.replace(
+            setting.plan,
+            targets=tuple(
+                dataclasses.replace(one, workloads=(msgspec.structs.replace(WORKLOAD, root=root),))
+                if one.target == parts["Norm"]
+                else one
+                for one in setting.plan.targets
+            ),
+        )
+        found = roots_of(plan, [parts["Norm"], parts["Mix"]])
+        return {root.name: {one.qualname for one in root.parts} for root in found}
+
+    assert roots_with(None) == {"model.py:Net": {"Norm", "Mix"}}
+    itself = parts["Norm"].address
+    assert roots_with(itself) == {itself: {"Norm"}, "model.py:Net": {"Mix"}}
+    block = "model.py:Block"
+    assert roots_with(block) == {block: {"Norm"}, "model.py:Net": {"Mix"}}
+    assert roots_with("gone.py:Model") == {"model.py:Net": {"Norm", "Mix"}}
+
+
 def test_a_plan_of_one_target_has_the_roots_of_the_tree(setting):
     (norm,) = [one for one in setting.plan.targets if one.target.qualname == "Norm"]
     traced = TracedCall(
@@ -349,6 +379,15 @@ def test_a_second_run_measures_nothing_again(setting):
     second = setting.measure(setting.entry("Norm"), setting.entry("Mix"))
     assert len(setting.rig.asked) == asked
     assert second.impact == first.impact and second.together == first.together
+
+
+def test_no_trial_may_take_more_than_is_left_of_the_budget(setting):
+    setting.measure(setting.entry("Norm"))
+    assert setting.rig.limits and set(setting.rig.limits) == {None}
+    setting.rig.limits.clear()
+    setting.config = ReviewConfig(budget_s=500.0)
+    setting.measure(setting.entry("Mix"))
+    assert setting.rig.limits and all(0 < one <= 500.0 for one in setting.rig.limits)
 
 
 def test_what_the_budget_does_not_reach_is_named_and_the_run_can_be_resumed(setting):

@@ -18,6 +18,7 @@ from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import (
     CPU,
+    GPU,
     FakeSession,
     a_candidate,
     a_measurement,
@@ -28,6 +29,7 @@ from tests.fakes import (
 
 HERE = Situation("cpu", None)
 EVERY_S = 10.0
+ROOTS = dict.fromkeys(("model", "block"), a_target(qualname="model").address)
 
 
 def seen(**logs):
@@ -89,11 +91,15 @@ def clock(monkeypatch):
     return now
 
 
-def run(tmp_path, clock, ranking, strategy, speedups, *, budget_s=None, **shares):
+def run(
+    tmp_path, clock, ranking, strategy, speedups, *, budget_s=None, device=CPU, roots=None, **shares
+):
     session = Timed(clock, speedups)
+    session.device = lambda: device
     targets = []
     for name in strategy.of:
-        problem = a_problem(name, a_workload(share=shares.get(name)))
+        inside = (roots or {}).get(name)
+        problem = a_problem(name, a_workload(share=shares.get(name), root=inside))
         target = a_target(qualname=name)
         targets.append(Planned(target=target, problem=problem, workloads=problem.workloads))
     with Archive.open(tmp_path / "archive.sqlite") as archive:
@@ -175,6 +181,43 @@ def test_a_share_of_the_traced_time_weighs_what_is_saved(tmp_path, clock):
         tmp_path, clock, ranking, strategy, speedups, budget_s=1000.0, small=0.01, big=0.9
     )
     assert session.order == ["big:norm", "small:scan"]
+
+
+def test_on_a_gpu_a_model_is_wrapped_before_its_parts_are_edited(tmp_path, clock):
+    ranking = seen(scan=1.0, norm=0.3, compile=0.5, gelu=0.2)
+    strategy = Edits(block=("scan",), model=("norm", "compile"), other=("gelu",))
+    speedups = {"scan": 1.0, "norm": 1.0, "compile": 1.6, "gelu": 1.0}
+
+    def session(name, **more):
+        folder = tmp_path / name
+        folder.mkdir()
+        shares = {"block": 0.9, "model": 0.05}
+        more |= {"budget_s": 1000.0, "roots": ROOTS, **shares}
+        return run(folder, clock, ranking, strategy, speedups, **more)[0]
+
+    on_cpu, on_gpu = session("cpu"), session("gpu", device=GPU)
+    assert on_cpu.order[0] == "block:scan"
+    assert on_gpu.order[:3] == ["model:compile", "model:compile!", "block:scan"]
+    assert on_gpu.limits[0] == 500.0, "a compilation of a whole model takes its time"
+
+
+def test_what_is_inside_of_a_faster_model_is_worth_less(tmp_path, clock):
+    ranking = seen(scan=0.5, compile=0.5)
+    strategy = Edits(model=("compile",), block=("scan",), alone=("scan",))
+
+    def order(name, compiled):
+        folder = tmp_path / name
+        folder.mkdir()
+        shares = {"block": 0.9, "model": 0.05, "alone": 0.5}
+        speedups = {"scan": 1.0, "compile": compiled}
+        return run(
+            folder, clock, ranking, strategy, speedups, budget_s=1000.0, device=GPU,
+            roots=ROOTS, **shares,
+        )[0].order  # fmt: skip
+
+    slow, fast = order("slow", 1.0), order("fast", 1.6)
+    assert slow.index("block:scan") < slow.index("alone:scan")
+    assert fast.index("block:scan") > fast.index("alone:scan")
 
 
 def test_time_is_kept_for_the_confirmation_of_what_was_found(tmp_path, clock):

@@ -41,10 +41,13 @@ class Model(nn.Module):
 BY_NAME = {one.name: one for one in WRAPPERS}
 
 
-def attempt(text, *names):
+def attempt(text, *names, modes=("infer",)):
     """Return the candidate of a text with wrappers put on, the last one outermost."""
-    workload = Workload(name="w", provenance="declared", call=Call())
-    problem = Problem(reference=TextProgram(source=text, entry="Model"), workloads=(workload,))
+    workloads = tuple(
+        Workload(name=f"w{number}", provenance="declared", call=Call(), mode=mode)
+        for number, mode in enumerate(modes)
+    )
+    problem = Problem(reference=TextProgram(source=text, entry="Model"), workloads=workloads)
     return apply(problem, None, [BY_NAME[name] for name in names])
 
 
@@ -448,6 +451,7 @@ class Model(nn.Module):
     def forward(self, x):
         return self.fc(x), x + 1
 """
+DROPPED = LINEAR.replace("self.fc = ", "self.drop = nn.Dropout(0.1)\n        self.fc = ")
 
 
 def test_a_graphed_forward_is_the_same_wherever_there_is_no_graph():
@@ -507,6 +511,30 @@ def test_what_cannot_be_recorded_is_left_alone(change, to):
     assert attempt(LINEAR.replace(change, to), "cuda_graph") is None
 
 
+def test_a_module_that_also_trains_is_recorded_for_its_inference():
+    assert attempt(LINEAR, "cuda_graph", modes=("train", "infer")) is not None
+    assert attempt(LINEAR, "cuda_graph", modes=("train",)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "modes", "is_same"),
+    [
+        (DROPPED, ("train",), True),
+        (DROPPED, ("infer", "train"), True),
+        (DROPPED, ("infer",), False),
+        (LINEAR, ("train",), False),
+        (LINEAR.replace("x + 1", "x + torch.rand_like(x)"), ("infer",), True),
+    ],
+)
+def test_a_compiled_program_draws_the_numbers_of_the_plain_one(text, modes, is_same):
+    found = attempt(text, "compile", modes=modes).program.source
+    options = '"fallback_random": True, "comprehensive_padding": False'
+    assert (f"@torch.compile(options={{{options}}})\n" in found) is is_same
+    found = attempt(text, "compile_as_laid_out", modes=modes).program.source
+    assert (f'"layout_optimization": False, {options}' in found) is is_same
+    assert "fallback" not in attempt(text, "compile_max_autotune", modes=modes).program.source
+
+
 def test_a_function_is_compiled_and_not_recorded():
     text = "import torch\n\n\ndef Model(x):\n    return x + 1\n"
     assert wrapped(text, "compile") == text.replace("def Model", "@torch.compile\ndef Model")
@@ -532,7 +560,8 @@ def test_the_compiler_knows_the_options():
     """It refuses those that it does not know."""
     with pytest.raises(RuntimeError, match="Unexpected optimization option"):
         torch.compile(lambda x: x, options={"no_such_thing": False})
-    torch.compile(lambda x: x, options={"layout_optimization": False})
+    options = ["layout_optimization", "fallback_random", "comprehensive_padding"]
+    torch.compile(lambda x: x, options=dict.fromkeys(options, False))
 
 
 @pytest.mark.parametrize(
@@ -637,8 +666,14 @@ def test_the_verifier_passes_what_wraps_a_reference(device, names):
 @pytest.mark.starts_verifier
 @pytest.mark.compiles
 def test_the_verifier_passes_a_compiled_forward():
-    """Its runner has the compiler from another process, and folders of its own."""
-    problem = problem_of(GPU_REFERENCE, "reference")
+    """Its runner has the compiler from another process, and folders of its own. In training it
+    draws the numbers of the reference."""
+    plain = "self.fc(x) * self.scale + y"
+    assert plain in GPU_REFERENCE
+    text = GPU_REFERENCE.replace(plain, f"torch.dropout({plain}, 0.1, self.training)")
+    problem = problem_of(text, "reference")
+    training = msgspec.structs.replace(problem.workloads[0], mode="train")
+    problem = msgspec.structs.replace(problem, workloads=(training,))
     config = msgspec.structs.replace(QUICK, call_s=TrialConfig().call_s, num_launches=1)
     candidate = apply(problem, None, [BY_NAME["compile"]])
     with Session(config) as patient:
