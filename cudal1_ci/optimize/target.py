@@ -142,7 +142,9 @@ def advance(search: TargetSearch) -> bool:
         context.ending.was_interrupted = True
         search.reason = INTERRUPTED
     except GaveUp:
-        search.reason = INTERRUPTED if context.ending.was_interrupted else DEVICE_IN_USE
+        # With several verifiers it was most likely another one of this run.
+        late = DEVICE_IN_USE if context.num_slots == 1 else SPENT
+        search.reason = INTERRUPTED if context.ending.was_interrupted else late
         search.was_cut = not context.ending.was_interrupted
     except WorkerError as error:
         search.reason = f"the verifier failed: {error}"

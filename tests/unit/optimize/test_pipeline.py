@@ -17,7 +17,7 @@ from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.run import by_promise, review
-from cudal1_ci.optimize.target import DEVICE_IN_USE, optimize_target
+from cudal1_ci.optimize.target import DEVICE_IN_USE, SPENT, optimize_target
 from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Candidate, Edit, Evaluation, Problem
 from cudal1_ci.records.archive import Archive
@@ -328,14 +328,20 @@ def test_a_budget_ends_while_another_process_has_the_device_and_loses_nothing(tm
     assert (report.ended, entry.skipped) == ("budget", DEVICE_IN_USE)
 
 
-def test_a_wait_that_was_given_up_is_no_bug_of_what_proposes(tmp_path):
+@pytest.mark.parametrize(("num_slots", "reason"), [(1, DEVICE_IN_USE), (3, SPENT)])
+def test_a_wait_that_was_given_up_is_no_bug_of_what_proposes(
+    tmp_path, monkeypatch, num_slots, reason
+):
+    """Where a run has several verifiers they wait for each other."""
+    monkeypatch.setattr(RunContext, "num_slots", num_slots)
+
     class Recording(FakeProposer):
         def propose(self, problem, evaluations, n):
             raise GaveUp("the device was waited for until the run was over")
 
     report = Setting(tmp_path, FakeSession({}), Recording([])).review()
     (entry,) = report.entries
-    assert (report.ended, entry.skipped) == ("budget", DEVICE_IN_USE)
+    assert (report.ended, entry.skipped) == ("budget", reason)
     assert report.warnings == () and "bug" not in str(entry)
 
 
