@@ -9,8 +9,8 @@ others. To change the target costs the verification of its reference, which coun
 one that a verifier is at. Without a budget, and with a model, all of a target is tried at once.
 
 On a GPU the largest models come first, as wholes: compiled, and replayed as a graph. That is most
-of what can be gained of a call that launches many small kernels, and a budget that ends after a few
-of a model's modules says nothing of the model. What is inside of a model that gained counts less
+of what can be gained of a call that launches many small kernels, and a run that ends after a few of
+a model's modules says nothing of the model. What is inside of a model that gained counts less
 from then on.
 """
 
@@ -77,7 +77,7 @@ class Turns:
 
     def whole_first(self) -> set[int]:
         """Return the models that are tried as wholes first."""
-        if not self.changes or self.context.session.device().kind != "cuda":
+        if not self.posed or self.context.session.device().kind != "cuda":
             return set()
         found = [n for n in self.posed if self.inside_share(n) > self.weights[n]]
         return set(sorted(found, key=self.inside_share, reverse=True)[:MOST_WHOLE])
