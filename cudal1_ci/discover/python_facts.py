@@ -31,6 +31,7 @@ from cudal1_ci.discover.syntax import (
     first_line_of,
     last_line_of,
     names_defined,
+    of_a_script,
     parse,
     reachable,
     unparsable,
@@ -160,7 +161,11 @@ class Outline:
     def read(self, body: list[ast.stmt], prefix: str) -> None:
         """Record the statements of a module or, with its name as prefix, of a class."""
         functions: list[Function] = []
+        of_script = set(of_a_script(body))
         for statement in reachable(body):
+            is_definition = isinstance(statement, Function | ast.ClassDef)
+            if is_definition and statement in of_script:
+                continue
             if isinstance(statement, ast.ClassDef):
                 self.read_class(statement, prefix)
             if prefix:

@@ -114,6 +114,18 @@ def reachable(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from reachable([*statement.orelse, *statement.finalbody])
 
 
+def of_a_script(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements under `if __name__ == "__main__"`: no import of the file has them."""
+    for statement in body:
+        match statement:
+            case ast.If(
+                test=ast.Compare(
+                    left=ast.Name("__name__"), ops=[ast.Eq()], comparators=[ast.Constant("__main__")]
+                )
+            ):
+                yield from reachable(statement.body)
+
+
 def definitions(body: Iterable[ast.stmt], prefix: str = "") -> Iterator[tuple[str, Definition]]:
     """Yield all functions and classes at any depth, with qualified names as Python writes them."""
     for statement in reachable(body):

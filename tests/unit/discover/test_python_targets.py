@@ -134,14 +134,27 @@ def test_nested_and_conditional_classes_are_found_and_local_ones_are_not(
                     def forward(self, x):
                         return x
                 return Local
+            if __name__ == "__main__":
+                class OfTheScript(nn.Module):
+                    def forward(self, x):
+                        return x
+                def scaled(x):
+                    return nn.functional.relu(x) * 2
+            else:
+                class Imported(nn.Module):
+                    def forward(self, x):
+                        return x
             """
         }
     )
-    assert found(discover(root)) == [
+    discovery = discover(root)
+    assert found(discovery, "torch_function") == []
+    assert found(discovery) == [
         "m.py:Outer",
         "m.py:Outer.Block",
         "m.py:Outer.Twice",
         "m.py:Fallback",
+        "m.py:Imported",
     ]
 
 
