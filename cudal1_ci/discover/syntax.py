@@ -120,7 +120,9 @@ def of_a_script(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         match statement:
             case ast.If(
                 test=ast.Compare(
-                    left=ast.Name("__name__"), ops=[ast.Eq()], comparators=[ast.Constant("__main__")]
+                    left=ast.Name("__name__"),
+                    ops=[ast.Eq()],
+                    comparators=[ast.Constant("__main__")],
                 )
             ):
                 yield from reachable(statement.body)

@@ -7,8 +7,8 @@ This is the verifier's half of cudal1_ci/processes/lock.py, with the same files.
 times waits until no other examines. One of many verifiers may examine a program that compiles for a
 minute, and all would wait for it. So a verifier that waits for its runners checks whether another
 process wants to time. If so, it stops all of its runners and releases the device. It takes the
-device again when no process times any more. Work that a runner has given to the GPU by then
-finishes, which takes milliseconds.
+device again when no process times any more. After a long wait it keeps it for a while. Work that a
+runner has given to the GPU by then finishes, which takes milliseconds.
 
 `awake_s` is a clock that stops meanwhile: a program is not late because it was stopped. The host
 gets a message when the device is waited for, so that the verifier does not seem to hang. When the
@@ -36,6 +36,9 @@ LOOK_S = 0.03
 GRACE_S = 0.1
 """Seconds that a process waits before programs are stopped. Many examinations end within it."""
 TRY_S = 0.01
+LONG_S, KEPT_SHARE = 5.0, 0.25
+"""After a wait of this length the device is kept for this share of it. Else a process that times
+again and again would leave only moments for a program that takes a minute to compile."""
 
 
 class Host(Protocol):
@@ -71,6 +74,8 @@ class Turn:
         self._lost_s = 0.0
         self._since_s: float | None = None
         """When a waiting process was first seen."""
+        self._keeps_until_s = 0.0
+        """When the device may be released again."""
 
     def __enter__(self) -> Turn:
         self._take()
@@ -109,7 +114,7 @@ class Turn:
                 self._since_s = None
             elif self._since_s is None:
                 self._since_s = now_s
-            elif now_s - self._since_s > GRACE_S:
+            elif now_s - self._since_s > GRACE_S and now_s > self._keeps_until_s:
                 stopped = self._stop()
                 try:
                     self._held.close()
@@ -126,11 +131,15 @@ class Turn:
     def _take(self) -> None:
         """Share the device with others that examine, after processes that wait to time. Raises
         ChannelClosed when the host is gone."""
+        began_s = time.monotonic()
         self._host.send(Waits(is_waiting=True))
         with contextlib.ExitStack() as queue:
             self._wait_for(queue, self.queue, fcntl.LOCK_EX)
             self._wait_for(self._held, self.lock, fcntl.LOCK_SH)
         self._host.send(Waits(is_waiting=False))
+        now_s = time.monotonic()
+        if now_s - began_s > LONG_S:
+            self._keeps_until_s = now_s + KEPT_SHARE * (now_s - began_s)
 
     def _wait_for(self, stack: contextlib.ExitStack, path: Path, how: int) -> None:
         while not flock(stack, path, how):

@@ -116,6 +116,22 @@ def test_a_turn_gives_way_and_its_clock_stands_still(folder):
         assert said.heard == before, "nobody waits any more"
 
 
+def test_after_a_long_wait_the_device_is_kept_for_a_part_of_it(folder, monkeypatch):
+    monkeypatch.setattr(giving_way, "LONG_S", 0.5)
+    said, has_begun, again = Said(), threading.Event(), threading.Event()
+    first = timing(2.0, has_begun)
+    has_begun.wait()
+    with said.turn() as turn:
+        first.join()
+        taken_s = time.monotonic()
+        second = timing(0.1, again)
+        looking(turn, lambda: again.is_set() or "stop" in said.heard)
+        kept_s = time.monotonic() - taken_s
+        looking(turn, lambda: not second.is_alive())
+    assert said.heard[:3] == [True, False, "stop"]
+    assert 0.25 * 1.5 < kept_s < 0.25 * 2.0 + 1.0
+
+
 def test_nobody_gives_way_to_those_who_share(folder):
     said, other = Said(), Said()
     with said.turn() as turn, other.turn(), lock.shared("gpu"):
