@@ -3,8 +3,8 @@
 Scripts that import what nothing has called yet come first, those that import most of it before the
 others. What would call nothing new is left for the end. Then each module that nothing called is
 made of its default configuration. On a machine with many cores several scripts run at the same
-time. Each script's trace, and what became of the script, lies in a
-folder of the state; `read_traces` reads it like the trace of a command.
+time. Each script's trace, and what became of the script, lies in a folder of the state;
+`read_traces` reads it like the trace of a command.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -270,22 +271,20 @@ def harvest(
     limits = limits or limits_for(budget_s)
     num_cores = len(os.sched_getaffinity(0))
     num_workers = num_workers or workers_for(num_cores, limits.memory_bytes)
-    harvesters = [
-        Harvester(
-            discovery.root,
-            python=python,
-            import_roots=import_roots([place.import_root for place in places]),
-            functions=functions_to_trace(discovery),
-            packages=packages_of(discovery, frozenset(own)),
-            own=own,
-            configurations=configurations_of(discovery.root, discovery.config),
-            limits=limits,
-            num_threads=min(MAX_THREADS, max(1, num_cores // num_workers)),
-            has_gpu=has_gpu,
-        )
-        for _ in range(num_workers)
-    ]
-    with harvesters[0] as harvester:
+    worker = partial(
+        Harvester,
+        discovery.root,
+        python=python,
+        import_roots=import_roots([place.import_root for place in places]),
+        functions=functions_to_trace(discovery),
+        packages=packages_of(discovery, frozenset(own)),
+        own=own,
+        configurations=configurations_of(discovery.root, discovery.config),
+        limits=limits,
+        num_threads=min(MAX_THREADS, max(1, num_cores // num_workers)),
+        has_gpu=has_gpu,
+    )
+    with worker() as harvester:
         state_of = Harvesting(discovery, fresh, began_s + budget_s, say)
         if before is not None:
             state_of.resume(before)
@@ -300,7 +299,7 @@ def harvest(
             state_of.is_short = budget_s * num_workers < SCRIPT_S * len(first_kinds)
             until_s = began_s + (1 - CONFIG_SHARE * ("config" in kinds)) * budget_s
             ordered = with_configurations(state_of, scripts, until_s, "config" in kinds)
-            state_of.run_all(ordered, harvester, harvesters[1:])
+            state_of.run_all(ordered, harvester, [worker() for _ in range(num_workers - 1)])
         finally:
             found = state_of.result(time.monotonic() - began_s)
             (fresh / SUMMARY).write_bytes(msgspec.json.encode(found))
