@@ -8,6 +8,7 @@ raises means that the program refuses this use.
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import io
 import itertools
@@ -36,10 +37,11 @@ Recipe = Callable[[Trial, str, Plain], None]
 WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
 """Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
 or sets is full before."""
-MOST_LOOKS, MOST_S, STEADY = (8, 32, 8), 10.0, 0.5
-"""Looks at bytes, blocks of Python's own memory and items, and seconds, until they may end growing;
-and how much a call is no growth. Code that torch compiled takes a few blocks a call for the first
-three hundred calls, and none later. Compiling again takes some bytes once or twice."""
+MOST_LOOKS, MOST_S, STEADY = (8, 32, 8, 32), 10.0, 0.5
+"""Looks at bytes, blocks of Python's own memory, items and bytes of C code, and seconds, until they
+may end growing; and how much a call is no growth. Code that torch compiled takes a few blocks a
+call for the first three hundred calls, and none later. Compiling again takes some bytes once or
+twice."""
 
 
 def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: ARG001
@@ -431,7 +433,8 @@ def kept(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def memory(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Count what each of many calls keeps: bytes of tensors, objects, and items of containers."""
+    """Count what each of many calls keeps: bytes of tensors, objects, items of containers, and
+    bytes of C code."""
 
     def make(count: int) -> None:
         for _ in range(count):
@@ -470,7 +473,8 @@ def least_growth(sizes: Sequence[int]) -> float:
 
 
 def in_use(trial: Trial) -> list[int]:
-    """Return bytes of tensors, memory blocks of Python, and items that the program holds."""
+    """Return bytes of tensors, memory blocks of Python, items that the program holds, and bytes of
+    C code."""
     gc.collect()
     storages = {}
     for one in gc.get_objects():
@@ -479,7 +483,31 @@ def in_use(trial: Trial) -> list[int]:
             storages[storage._cdata] = storage.nbytes()
     held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
     items = count_items(roots_of(trial.program), set(), 0)
-    return [sum(storages.values()) + held, sys.getallocatedblocks(), items]
+    num_bytes = sum(storages.values()) + held
+    return [num_bytes, sys.getallocatedblocks(), items, allocated_bytes()]
+
+
+class MallocFigures(ctypes.Structure):
+    """What glibc says of its heaps: `mallinfo2` in mallinfo(3)."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def allocated_bytes() -> int:
+    """Return the bytes that C code has from `malloc`; 0 where the C library does not say."""
+    try:
+        figures = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        return 0
+    figures.restype = MallocFigures
+    found = figures()
+    return int(found.uordblks + found.hblkhd)
 
 
 def roots_of(program: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from types import SimpleNamespace
 
 import pytest
@@ -34,3 +35,20 @@ def test_blocks_of_the_first_few_hundred_calls_are_no_leak(most_kept, leaks):
 def test_tensors_of_the_first_few_hundred_calls_are_kept():
     said = kept_memory((0.0,) * len(GROWTH), growth_of(300, lambda: torch.ones(64)))
     assert said is not None and "bytes of tensors" in said
+
+
+@pytest.mark.parametrize(("most_kept", "leaks"), [(0, False), (300, False), (10**6, True)])
+@pytest.mark.parametrize("num_bytes", [256, 2**20])
+def test_what_c_code_never_frees_is_kept(most_kept, leaks, num_bytes):
+    malloc = ctypes.CDLL(None).malloc
+    malloc.restype, malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+    numbers = list(range(10**4))
+
+    def keep():
+        malloc(num_bytes)
+        return numbers[0]
+
+    *others, found = growth_of(most_kept, keep)
+    assert (kept_memory((0.0,) * 4, (0.0, 0.0, 0.0, found)) is not None) is leaks
+    assert others[0] == 0.0, "it is no tensor"
+    assert not leaks or found >= num_bytes
