@@ -159,6 +159,11 @@ def live_before(
             live = live_before_loop(line, live, dead, suspects, names)
             continue
         if isinstance(line, cst.With):
+            here: set[cst.CSTNode] = set()
+            live_before(line.body, live, here, suspects, names)
+            if only_turns_gradients_off(line) and here.issuperset(statements(line.body)):
+                dead.add(line)
+                continue
             items = set().union(*map(names_in, line.items))
             live = items | live_before_branch(line.body, live, dead, suspects, names)
             continue
@@ -241,6 +246,17 @@ def live_before_branch(
         return names_in(body) | live
     dead |= here
     return before
+
+
+def only_turns_gradients_off(line: cst.With) -> bool:
+    """Return whether a `with` is `torch.no_grad()` or `torch.inference_mode()` and has no name."""
+    return all(
+        one.asname is None
+        and isinstance(one.item, cst.Call)
+        and not one.item.args
+        and code(one.item.func) in ("torch.no_grad", "torch.inference_mode")
+        for one in line.items
+    )
 
 
 def assigned_name(line: cst.CSTNode) -> str | None:

@@ -140,24 +140,29 @@ def one_hot(call: Call, value: int | None) -> OneHot | None:
     if maker is None or moved != tuple(range(rank)):
         return None
     fill = maker.literal(3, "value") if maker.value(3, "src") is None else ones_value(call, maker)
-    dim, column = maker.literal(1, "dim"), maker.value(2, "index")
     zeros = graph.made_by(maker.value(0), *ZEROS, "fill_")
-    while (view := graph.made_by(column, "data", "detach")) is not None:
-        column = view.value(0)
-    if zeros is None or not isinstance(dim, int) or fill != 1 or isinstance(fill, bool):
+    if zeros is None or fill != 1 or isinstance(fill, bool) or states_rows(call, zeros):
         return None
     if zeros.name == "fill_" and zeros.literal(1) != 0:
         return None
-    known, wide = graph.of(column), graph.of(value)
-    if known is None or wide is None or states_rows(call, zeros):
+    return scattered(graph, maker, (*passed, maker, zeros))
+
+
+def scattered(graph: Graph, maker: Operation, operations: tuple[Operation, ...]) -> OneHot | None:
+    """Return where a `scatter_` writes, if it writes one element along a dimension."""
+    dim, column = maker.literal(1, "dim"), maker.value(2, "index")
+    while (view := graph.made_by(column, "data", "detach")) is not None:
+        column = view.value(0)
+    known, wide = graph.of(column), graph.of(maker.output)
+    if known is None or wide is None or not isinstance(dim, int):
         return None
-    shape = [*wide.shape]
+    rank, shape = len(wide.shape), [*wide.shape]
     shape[dim % rank] = 1
     if tuple(shape) != known.shape or not has_one_column(graph, column, dim % rank):
         return None
     inner = inserted(graph, column)
     index = inner[0] if inner is not None and graph.num_dims(inner[0]) == rank - 1 else None
-    return OneHot(index, dim % rank, (*passed, maker, zeros), column)
+    return OneHot(index, dim % rank, operations, column)
 
 
 def has_one_column(graph: Graph, value: int | None, dim: int) -> bool:

@@ -15,6 +15,7 @@ from cudal1_ci.propose.recorded.algebra import (
     one_hot,
     only_arguments,
     read_only_by,
+    scattered,
     sums_over,
 )
 from cudal1_ci.propose.recorded.graph import Graph, Operation
@@ -233,6 +234,77 @@ def smoothed(call: Call, value: int | None) -> tuple[OneHot, str, tuple[Operatio
     return hot, smoothing, (total, scaled, *hot.operations)
 
 
+FILLS = {"fill_": 1, "full_like": 1, "new_full": 2}
+"""Operations that give each element the same number, and the place of that argument."""
+
+
+@dataclass(frozen=True)
+class TwoValued:
+    """A matrix with one number everywhere, but for another one at an index of each row."""
+
+    hot: OneHot
+    low: str
+    high: str
+
+
+def two_valued(call: Call, value: int | None, at: Operation) -> TwoValued | None:
+    """Return how a value has two numbers, with their code at another place."""
+    graph, source = call.graph, call.source
+    maker = graph.made_by(value, "scatter_", "scatter")
+    base = None if maker is None else graph.made_by(maker.value(0), *FILLS)
+    if maker is None or base is None or maker.value(3, "src") is not None:
+        return None
+    place = FILLS[base.name]
+    numbers = base.literal(place, "fill_value"), maker.literal(3, "value")
+    if not all(isinstance(one, float | int) for one in numbers) or not numbers[0]:
+        return None
+    hot = scattered(graph, maker, (maker, base))
+    low, high = source.argument_code(base, place, at), source.argument_code(maker, 3, at)
+    if hot is None or low is None or high is None:
+        return None
+    return TwoValued(hot, bracketed(low), bracketed(high))
+
+
+def find_two_valued(call: Call) -> Iterator[Change]:
+    """Find `(weights * x).sum(dim)` with weights of two numbers, such as smoothed labels that are
+    written by `fill_` and `scatter_`."""
+    graph, source = call.graph, call.source
+    for operation in graph.operations:
+        dims = sums_over(graph, operation)
+        product, flips = without_signs(graph, operation.value(0))
+        maker = graph.made_by(product, "mul")
+        place = source.place(operation)
+        if not dims or maker is None or place is None:
+            continue
+        for first, second in (graph.parts(maker), graph.parts(maker)[::-1]):
+            weights, is_turned = without_signs(graph, first)
+            values, is_negative = without_signs(graph, second)
+            found = two_valued(call, weights, operation)
+            known, wide = graph.of(values), graph.of(weights)
+            if found is None or known is None or wide is None:
+                continue
+            hot = found.hot
+            if (known.shape, known.dtype) != (wide.shape, wide.dtype) or dims != (hot.dim,):
+                continue
+            signs = [*negations(graph, operation.value(0)), *negations(graph, first)]
+            every = [operation, maker, *hot.operations, *signs]
+            inner = [one.output for one in every if one is not operation]
+            if not all(read_only_by(call, one, every) for one in inner):
+                continue
+            code = source.expression(values, operation)
+            column = index_code(call, hot, operation, with_dim=True)
+            removed = scattered_lines(call, hot.operations, place.function, 1)
+            if code is None or not code.isidentifier() or column is None or removed is None:
+                continue
+            sign = "-" if (flips + is_turned + is_negative) % 2 else ""
+            new = f"{sign}{found.low} * {code}.sum({hot.dim}) {sign or '+'} "
+            new += f"({found.high} - {found.low}) * "
+            new += f"{code}.gather({hot.dim}, {column}).squeeze({hot.dim})"
+            changes = {place.node: in_place_of(call, place, new), **removed}
+            yield Change(place.file, changes, shown(operation, source))
+            break
+
+
 def names_number(node: cst.BaseExpression) -> bool:
     """Return whether an expression is a number."""
     return isinstance(node, cst.Integer | cst.Float)
@@ -252,5 +324,12 @@ RULES = (
         why="cross_entropy smooths labels without a matrix of them",
         precondition="labels are smoothed evenly",
         find=find_smoothed,
+    ),
+    RecordedRule(
+        name="two_valued_weights",
+        family="algebra",
+        why="a sum with weights of two numbers is a plain sum and one element of each row",
+        precondition="`fill_` and `scatter_` write the weights, and nothing else reads them",
+        find=find_two_valued,
     ),
 )

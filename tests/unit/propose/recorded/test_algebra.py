@@ -221,6 +221,67 @@ FOUND = {
             None,
         ),
     ),
+    "two_valued_weights": (
+        (
+            """
+            x = x.log_softmax(dim=-1)
+            with torch.no_grad():
+                dist = torch.zeros_like(x)
+                dist.fill_(self.smoothing / (self.number - 1))
+                dist.scatter_(1, t.data.unsqueeze(1), 1 - self.smoothing)
+            return torch.mean(torch.sum(-dist * x, dim=-1))
+            """,
+            "x = x.log_softmax(dim=-1) return torch.mean( "
+            "-(self.smoothing / (self.number - 1)) * x.sum(1) - ((1 - self.smoothing) "
+            "- (self.smoothing / (self.number - 1))) "
+            "* x.gather( 1, t.data.unsqueeze(1) ).squeeze(1), )",
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25)
+            with torch.no_grad():
+                dist.scatter_(1, t.view(-1, 1), 2.0)
+            return (x * dist).sum(1)
+            """,
+            "self, x, y, t): return 0.25 * x.sum(1) + (2.0 - 0.25) * x.gather",
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            return (x * dist).sum(1)
+            """,
+            "return 0.25 * x.sum(1) + (2.0 - 0.25) * x.gather(1, t.view(-1, 1)).squeeze(1)",
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            return (x * dist).sum(1), dist
+            """,
+            None,
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            dist[:, 0] = 0
+            return (x * dist).sum(1)
+            """,
+            None,
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            return (x * dist).sum(0)
+            """,
+            None,
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 2), 2.0)
+            return (x[:24] * dist[:24]).sum(1)
+            """,
+            None,
+        ),
+    ),
     "box_filter": (
         (
             """
