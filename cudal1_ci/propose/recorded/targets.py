@@ -238,6 +238,16 @@ FILLS = {"fill_": 1, "full_like": 1, "new_full": 2}
 """Operations that give each element the same number, and the place of that argument."""
 
 
+SUM_OF_PICKED = """
+def sum_of_picked(values, column, dim):
+    \"\"\"Return the sum over a dimension of one element of each row and zeros.\"\"\"
+    picked = values.gather({place}, column)
+    if dim % values.dim() == {place}:
+        return picked.squeeze({place})
+    return values.new_zeros(values.shape).scatter({place}, column, picked).sum(dim)
+"""
+
+
 @dataclass(frozen=True)
 class TwoValued:
     """A matrix with one number everywhere, but for another one at an index of each row."""
@@ -296,13 +306,34 @@ def find_two_valued(call: Call) -> Iterator[Change]:
             removed = scattered_lines(call, hot.operations, place.function, 1)
             if code is None or not code.isidentifier() or column is None or removed is None:
                 continue
+            dim, definition = dimension_code(call, operation), ""
+            picked = f"{code}.gather({hot.dim}, {column}).squeeze({hot.dim})"
+            if dim is not None:  # it may be another one in another call
+                definition = SUM_OF_PICKED.format(place=hot.dim)
+                picked = f"sum_of_picked({code}, {column}, {dim})"
             sign = "-" if (flips + is_turned + is_negative) % 2 else ""
-            new = f"{sign}{found.low} * {code}.sum({hot.dim}) {sign or '+'} "
-            new += f"({found.high} - {found.low}) * "
-            new += f"{code}.gather({hot.dim}, {column}).squeeze({hot.dim})"
+            new = f"{sign}{found.low} * {code}.sum({dim or hot.dim}) {sign or '+'} "
+            new += f"({found.high} - {found.low}) * {picked}"
             changes = {place.node: in_place_of(call, place, new), **removed}
-            yield Change(place.file, changes, shown(operation, source))
+            yield Change(place.file, changes, shown(operation, source), definitions=definition)
             break
+
+
+def dimension_code(call: Call, operation: Operation) -> str | None:
+    """Return the code of a sum's dimension; None where that is a number."""
+    place = call.source.place(operation)
+    file = None if place is None else call.source.file(place.file)
+    if place is None or file is None or not isinstance(place.node, cst.Call):
+        return None
+    named = [
+        one.value
+        for one in place.node.args
+        if one.keyword is not None and one.keyword.value in ("dim", "axis")
+    ]
+    operands = call.source.operands(operation)
+    node = named[0] if named else operands[1] if len(operands) > 1 else None
+    inner = node.expression if isinstance(node, cst.UnaryOperation) else node
+    return None if node is None or isinstance(inner, cst.Integer) else file.code(node)
 
 
 def names_number(node: cst.BaseExpression) -> bool:

@@ -21,7 +21,7 @@ def model(forward: str, inputs: str = ROWS, arguments: str = "x, y, t", init: st
     return (
         "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
         "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        f"        self.number, self.smoothing = 12, 0.1\n{made}\n"
+        f"        self.number, self.smoothing, self.dim = 12, 0.1, -1\n{made}\n"
         f"    def forward(self, {arguments}):\n{body}\n\n\n"
         f"def get_inputs():\n    return [{inputs}]\n"
     )
@@ -235,6 +235,13 @@ FOUND = {
             "-(self.smoothing / (self.number - 1)) * x.sum(1) - ((1 - self.smoothing) "
             "- (self.smoothing / (self.number - 1))) "
             "* x.gather( 1, t.data.unsqueeze(1) ).squeeze(1), )",
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            return (x * dist).sum(dim=self.dim)
+            """,
+            "0.25 * x.sum(self.dim) + (2.0 - 0.25) * sum_of_picked( x, t.view(-1, 1), self.dim )",
         ),
         (
             """
