@@ -110,6 +110,19 @@ class Harvesting:
         self.notes, self.targets = dict(before.notes), dict(before.targets)
         self.done = [*before.done]
 
+    def in_turn(
+        self, scripts: Sequence[Script], until_s: float, has_config: bool
+    ) -> Iterator[Script]:
+        """Yield scripts until a time, then what makes the modules that nothing called, then the
+        rest of the scripts."""
+        ordered = in_order(scripts, self.discovery, self.called, self.leave)
+        yield from takewhile_before(until_s, ordered)
+        if has_config:
+            for script in configurations(self.discovery.targets, self.called):
+                if script.place not in self.done:
+                    yield script
+        yield from ordered
+
     def run_all(
         self, scripts: Iterator[Script], harvester: Harvester, others: Sequence[Harvester]
     ) -> None:
@@ -298,7 +311,7 @@ def harvest(
             first_kinds = [one for one in scripts if one.kind != "test"]
             state_of.is_short = budget_s * num_workers < SCRIPT_S * len(first_kinds)
             until_s = began_s + (1 - CONFIG_SHARE * ("config" in kinds)) * budget_s
-            ordered = with_configurations(state_of, scripts, until_s, "config" in kinds)
+            ordered = state_of.in_turn(scripts, until_s, "config" in kinds)
             state_of.run_all(ordered, harvester, [worker() for _ in range(num_workers - 1)])
         finally:
             found = state_of.result(time.monotonic() - began_s)
@@ -313,20 +326,6 @@ def workers_for(num_cores: int, memory_bytes: int) -> int:
     total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     fitting = min(num_cores // CORES_EACH, total_bytes // 2 // memory_bytes)
     return max(1, min(MOST_WORKERS, fitting))
-
-
-def with_configurations(
-    state_of: Harvesting, scripts: Sequence[Script], until_s: float, has_config: bool
-) -> Iterator[Script]:
-    """Yield scripts until a time, then what makes the modules that nothing called, then the others
-    of the scripts."""
-    ordered = in_order(scripts, state_of.discovery, state_of.called, state_of.leave)
-    yield from takewhile_before(until_s, ordered)
-    if has_config:
-        for script in configurations(state_of.discovery.targets, state_of.called):
-            if script.place not in state_of.done:
-                yield script
-    yield from ordered
 
 
 def takewhile_before(deadline: float, scripts: Iterator[Script]) -> Iterator[Script]:

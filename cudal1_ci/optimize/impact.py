@@ -23,7 +23,7 @@ from cudal1_ci.optimize.combination import Tree, combination, reader
 from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.own_compile import own_compilation
-from cudal1_ci.optimize.roots import Root, parts_of, roots_of
+from cudal1_ci.optimize.roots import MOST_ROOTS, Root, parts_of, roots_of
 from cudal1_ci.optimize.size_check import checked
 from cudal1_ci.optimize.training_step import step_problem
 from cudal1_ci.optimize.trials import Trials
@@ -53,8 +53,6 @@ from cudal1_ci.render.wording import STATUS_WORDS
 from cudal1_ci.stats import speedups
 
 SHARE_OF_LONE_ROOTS = 0.3
-MOST_ROOTS = 6
-"""Roots that are timed: those of the most proposals come first."""
 OWN = "your torch.compile"
 FAILS = "with the others {root} is not the same: {why}"
 INTERRUPTED = "interrupted"

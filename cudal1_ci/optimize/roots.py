@@ -17,6 +17,9 @@ from cudal1_ci.discover.references import Key, References
 from cudal1_ci.records import Change, InRoot, Target
 from cudal1_ci.records.recording import Recording
 
+MOST_ROOTS = 6
+"""Roots that a run tries as a whole first, and whose impact it times."""
+
 
 @dataclass(frozen=True)
 class Root:
@@ -48,7 +51,7 @@ def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
     by_address = {one.target.address: key for key, one in posed.items()}
     for target in targets:
         planned = posed.get(key_of(target))
-        names = {one.root for one in planned.workloads} if planned is not None else set()
+        names = recorded_roots(planned) if planned is not None else set[str]()
         for key in sorted(by_address[name] for name in names if name in by_address):
             parts.setdefault(key, []).append(target)
     recorded = {target for ones in parts.values() for target in ones}
@@ -67,6 +70,11 @@ def roots_of(plan: Plan, targets: Sequence[Target]) -> list[Root]:
                 parts.setdefault(user, []).append(target)
     found_roots = [Root(posed[key], tuple(parts[key])) for key in parts]
     return sorted(found_roots, key=lambda one: (not one.contains_others, -len(one.parts), one.name))
+
+
+def recorded_roots(planned: Planned) -> set[str]:
+    """Return the addresses of the outermost targets in whose recorded calls a target runs."""
+    return {one.root for one in planned.workloads if one.root is not None}
 
 
 def users_among(

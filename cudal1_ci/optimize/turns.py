@@ -8,10 +8,10 @@ with an edit that is worth a try, so that each has its first candidate before do
 others. To change the target costs the verification of its reference, which counts for all but the
 one that a verifier is at. Without a budget, and with a model, all of a target is tried at once.
 
-On a GPU the largest models come first, as wholes: compiled, and replayed as a graph. That is most
-of what can be gained of a call that launches many small kernels, and a run that ends after a few of
-a model's modules says nothing of the model. What is inside of a model that gained counts less
-from then on.
+On a GPU the largest models come first. Each is compiled as a whole and replayed as a CUDA graph,
+which is where most of the gain is when a call launches many small kernels. A run that stops after a
+few modules could not say what the model gains. Once a model is faster as a whole, the modules
+inside it count for less.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.ranking import is_source_edit
+from cudal1_ci.optimize.roots import MOST_ROOTS, recorded_roots
 from cudal1_ci.optimize.target import (
     INTERRUPTED,
     Step,
@@ -40,10 +41,8 @@ FIRST_S = 20.0
 """What it takes to look at one, and to try something."""
 CHANGE_S = 15.0
 """What it takes to verify a reference again, of a target that another one followed."""
-MOST_WHOLE = 6
-"""Models that are tried as wholes first; as many as impact.py times."""
 LEFT_INSIDE = 0.3
-"""Part of a module's worth that is left where the model around it became faster as a whole."""
+"""What a module's worth is multiplied by once the model around it is faster as a whole."""
 NOTHING_LEFT = Step(None, 0.0, 1.0)
 LAST = -9
 """How urgent a target is for which there is no time."""
@@ -80,7 +79,7 @@ class Turns:
         if not self.posed or self.context.session.device().kind != "cuda":
             return set()
         found = [n for n in self.posed if self.inside_share(n) > self.weights[n]]
-        return set(sorted(found, key=self.inside_share, reverse=True)[:MOST_WHOLE])
+        return set(sorted(found, key=self.inside_share, reverse=True)[:MOST_ROOTS])
 
     def inside_share(self, number: int) -> float:
         """Return the share of the traced time of what is inside of a target."""
@@ -187,7 +186,7 @@ class Turns:
         is_late = reserved_s > 0 and self.context.left_s() < reserved_s + FIRST_S
         if self.changes and is_new and is_late:
             return LAST, 0.0
-        is_covered = not self.gained.isdisjoint(models_around(self.targets[number]))
+        is_covered = not self.gained.isdisjoint(recorded_roots(self.targets[number]))
         return urgency, rate * (LEFT_INSIDE if is_covered else 1.0)
 
     def end(self, number: int) -> None:
@@ -195,7 +194,8 @@ class Turns:
         self.worths.pop(number, None)
         self.context.pace.num_open -= 1
         found = self.entries[number] = entry_of(self.searches[number], self.targets[number])
-        if found.best is not None and self.inside_share(number):
+        best = found.evaluations[found.best].candidate if found.best is not None else None
+        if best is not None and not is_source_edit(best):
             self.gained.add(found.target.address)
 
     def end_what_is_open(self) -> None:
@@ -227,11 +227,6 @@ def may_leave(search: TargetSearch, step: Step) -> bool:
 def share_of(planned: Planned) -> float:
     """Return the share of the traced time that a target takes, without targets inside of it."""
     return sum(w.share or 0.0 for w in planned.workloads)
-
-
-def models_around(planned: Planned) -> set[str]:
-    """Return the models whose calls contain a target's."""
-    return {w.root for w in planned.workloads if w.root} - {planned.target.address}
 
 
 def inside_of(targets: Sequence[Planned]) -> dict[str, float]:

@@ -159,11 +159,12 @@ def live_before(
             live = live_before_loop(line, live, dead, suspects, names)
             continue
         if isinstance(line, cst.With):
-            here: set[cst.CSTNode] = set()
-            live_before(line.body, live, here, suspects, names)
-            if only_turns_gradients_off(line) and here.issuperset(statements(line.body)):
-                dead.add(line)
-                continue
+            if only_turns_gradients_off(line):
+                here: set[cst.CSTNode] = set()
+                live_before(line.body, live, here, suspects, names)
+                if here.issuperset(statements(line.body)):
+                    dead.add(line)
+                    continue
             items = set().union(*map(names_in, line.items))
             live = items | live_before_branch(line.body, live, dead, suspects, names)
             continue

@@ -38,37 +38,62 @@ class Selected:
     operations: tuple[Operation, ...]
 
 
-def selections(call: Call) -> Iterator[Selected]:
-    """Yield sums of products with a one-hot matrix that nothing else reads."""
-    graph = call.graph
+@dataclass(frozen=True)
+class WeightedSum:
+    """A sum of products, with one factor as the weights."""
+
+    total: Operation
+    product: Operation
+    dims: tuple[int, ...]
+    """Dimensions that the sum is over; () for all."""
+    weights: int | None
+    values: int | None
+    is_negative: bool
+    signs: tuple[Operation, ...]
+    """Negations of the product and of the weights."""
+
+
+def weighted_sums(graph: Graph) -> Iterator[WeightedSum]:
+    """Yield the sums of products, each with either factor as the weights."""
     for operation in graph.operations:
         dims = sums_over(graph, operation)
-        if dims is None:
-            continue
         product, flips = without_signs(graph, operation.value(0))
         maker = graph.made_by(product, "mul")
-        if maker is None:
+        if dims is None or maker is None:
             continue
+        outer = negations(graph, operation.value(0))
         for first, second in (graph.parts(maker), graph.parts(maker)[::-1]):
             weights, is_turned = without_signs(graph, first)
             values, is_negative = without_signs(graph, second)
-            hot = one_hot(call, weights)
-            known, wide = graph.of(values), graph.of(weights)
-            if hot is None or known is None or wide is None or values is None:
-                continue
-            if known.shape != wide.shape or (dims and dims != (hot.dim,)):
-                continue
-            sign = (flips + is_turned + is_negative) % 2 == 1
-            ends, reduction = reduced(graph, operation, "none" if dims else "sum")
-            last = ends[-1]
-            sign = sign != (last.name == "neg")
-            chain = (operation, maker, *hot.operations)
-            every = [*chain, *negations(graph, operation.value(0)), *negations(graph, first)]
-            every += ends[1:]
-            inner = [one.output for one in every if one is not last]
-            if in_one_block(call, every) and all(read_only_by(call, one, every) for one in inner):
-                yield Selected(hot, values, last, sign, reduction, chain)
-            break
+            yield WeightedSum(
+                operation,
+                maker,
+                dims,
+                weights,
+                values,
+                (flips + is_turned + is_negative) % 2 == 1,
+                (*outer, *negations(graph, first)),
+            )
+
+
+def selections(call: Call) -> Iterator[Selected]:
+    """Yield sums of products with a one-hot matrix that nothing else reads."""
+    graph = call.graph
+    for one in weighted_sums(graph):
+        hot = one_hot(call, one.weights)
+        known, wide = graph.of(one.values), graph.of(one.weights)
+        if hot is None or known is None or wide is None or one.values is None:
+            continue
+        if known.shape != wide.shape or (one.dims and one.dims != (hot.dim,)):
+            continue
+        ends, reduction = reduced(graph, one.total, "none" if one.dims else "sum")
+        last = ends[-1]
+        sign = one.is_negative != (last.name == "neg")
+        chain = (one.total, one.product, *hot.operations)
+        every = [*chain, *one.signs, *ends[1:]]
+        inner = [made.output for made in every if made is not last]
+        if in_one_block(call, every) and all(read_only_by(call, made, every) for made in inner):
+            yield Selected(hot, one.values, last, sign, reduction, chain)
 
 
 def reduced(graph: Graph, operation: Operation, reduction: str) -> tuple[list[Operation], str]:
@@ -94,11 +119,13 @@ def without_signs(graph: Graph, value: int | None) -> tuple[int | None, bool]:
     return value, is_negative
 
 
-def negations(graph: Graph, value: int | None) -> Iterator[Operation]:
-    """Yield the negations that a value was made by."""
+def negations(graph: Graph, value: int | None) -> list[Operation]:
+    """Return the negations that a value was made by."""
+    found = []
     while (maker := graph.made_by(value, "neg")) is not None:
-        yield maker
+        found.append(maker)
         value = maker.value(0)
+    return found
 
 
 def find_selections(call: Call) -> Iterator[Change]:
@@ -155,49 +182,35 @@ def is_log_softmax(graph: Graph, maker: Operation, dim: int) -> bool:
 def find_smoothed(call: Call) -> Iterator[Change]:
     """Find a cross-entropy with `one_hot * (1 - s) + s / num_classes`."""
     graph, source = call.graph, call.source
-    for operation in graph.operations:
-        dims = sums_over(graph, operation)
-        product, flips = without_signs(graph, operation.value(0))
-        maker = graph.made_by(product, "mul")
-        if dims is None or maker is None:
+    for one in weighted_sums(graph):
+        logs = graph.made_by(one.values, "log_softmax")
+        ends, reduction = reduced(graph, one.total, "none" if one.dims else "sum")
+        last = ends[-1]
+        found, place = smoothed(call, one.weights), source.place(last)
+        is_loss = one.is_negative != (last.name == "neg")
+        if logs is None or found is None or place is None or not is_loss:
             continue
-        for first, second in (graph.parts(maker), graph.parts(maker)[::-1]):
-            soft, is_turned = without_signs(graph, first)
-            log, is_negative = without_signs(graph, second)
-            logs = graph.made_by(log, "log_softmax")
-            ends, reduction = reduced(graph, operation, "none" if dims else "sum")
-            last = ends[-1]
-            sign = ((flips + is_turned + is_negative) % 2 == 1) != (last.name == "neg")
-            found = smoothed(call, soft)
-            place = source.place(last)
-            if logs is None or found is None or place is None or not sign:
-                continue
-            hot, code, inner = found
-            if (
-                logs.literal(1, "dim") != 1
-                or dims not in ((), (1,))
-                or not is_log_softmax(graph, logs, 1)
-            ):
-                continue
-            if not in_one_block(call, [operation, maker, logs, last, *inner]):
-                continue
-            signs = [*negations(graph, operation.value(0)), *negations(graph, first)]
-            inner = (*inner, *signs, *ends[:-1])
-            chain = [operation, maker, *inner]
-            if not all(read_only_by(call, one.output, [*chain, last]) for one in inner):
-                continue
-            if not read_only_by(call, logs.output, chain):
-                continue
-            index = index_code(call, hot, last, with_dim=False)
-            logits = source.expression(logs.value(0), last)
-            removed = scattered_lines(call, hot.operations, place.function, 1)
-            if index is None or logits is None or removed is None:
-                continue
-            prefix, modules = call.source.functional(place.file)
-            how = "" if reduction == "mean" else f'reduction="{reduction}", '
-            new = f"{prefix}.cross_entropy({logits}, {index}, {how}label_smoothing={code})"
-            yield Change(place.file, {place.node: new, **removed}, shown(last, source), modules)
-            break
+        hot, code, inner = found
+        is_by_row = logs.literal(1, "dim") == 1 and is_log_softmax(graph, logs, 1)
+        if not is_by_row or one.dims not in ((), (1,)):
+            continue
+        if not in_one_block(call, [one.total, one.product, logs, last, *inner]):
+            continue
+        inner = (*inner, *one.signs, *ends[:-1])
+        chain = [one.total, one.product, *inner]
+        if not all(read_only_by(call, made.output, [*chain, last]) for made in inner):
+            continue
+        if not read_only_by(call, logs.output, chain):
+            continue
+        index = index_code(call, hot, last, with_dim=False)
+        logits = source.expression(logs.value(0), last)
+        removed = scattered_lines(call, hot.operations, place.function, 1)
+        if index is None or logits is None or removed is None:
+            continue
+        prefix, modules = call.source.functional(place.file)
+        how = "" if reduction == "mean" else f'reduction="{reduction}", '
+        new = f"{prefix}.cross_entropy({logits}, {index}, {how}label_smoothing={code})"
+        yield Change(place.file, {place.node: new, **removed}, shown(last, source), modules)
 
 
 def smoothed(call: Call, value: int | None) -> tuple[OneHot, str, tuple[Operation, ...]] | None:
@@ -279,44 +292,34 @@ def find_two_valued(call: Call) -> Iterator[Change]:
     """Find `(weights * x).sum(dim)` with weights of two numbers, such as smoothed labels that are
     written by `fill_` and `scatter_`."""
     graph, source = call.graph, call.source
-    for operation in graph.operations:
-        dims = sums_over(graph, operation)
-        product, flips = without_signs(graph, operation.value(0))
-        maker = graph.made_by(product, "mul")
-        place = source.place(operation)
-        if not dims or maker is None or place is None:
+    for one in weighted_sums(graph):
+        operation, place = one.total, source.place(one.total)
+        found = two_valued(call, one.weights, operation)
+        known, wide = graph.of(one.values), graph.of(one.weights)
+        if found is None or place is None or known is None or wide is None:
             continue
-        for first, second in (graph.parts(maker), graph.parts(maker)[::-1]):
-            weights, is_turned = without_signs(graph, first)
-            values, is_negative = without_signs(graph, second)
-            found = two_valued(call, weights, operation)
-            known, wide = graph.of(values), graph.of(weights)
-            if found is None or known is None or wide is None:
-                continue
-            hot = found.hot
-            if (known.shape, known.dtype) != (wide.shape, wide.dtype) or dims != (hot.dim,):
-                continue
-            signs = [*negations(graph, operation.value(0)), *negations(graph, first)]
-            every = [operation, maker, *hot.operations, *signs]
-            inner = [one.output for one in every if one is not operation]
-            if not all(read_only_by(call, one, every) for one in inner):
-                continue
-            code = source.expression(values, operation)
-            column = index_code(call, hot, operation, with_dim=True)
-            removed = scattered_lines(call, hot.operations, place.function, 1)
-            if code is None or not code.isidentifier() or column is None or removed is None:
-                continue
-            dim, definition = dimension_code(call, operation), ""
-            picked = f"{code}.gather({hot.dim}, {column}).squeeze({hot.dim})"
-            if dim is not None:  # it may be another one in another call
-                definition = SUM_OF_PICKED.format(place=hot.dim)
-                picked = f"sum_of_picked({code}, {column}, {dim})"
-            sign = "-" if (flips + is_turned + is_negative) % 2 else ""
-            new = f"{sign}{found.low} * {code}.sum({dim or hot.dim}) {sign or '+'} "
-            new += f"({found.high} - {found.low}) * {picked}"
-            changes = {place.node: in_place_of(call, place, new), **removed}
-            yield Change(place.file, changes, shown(operation, source), definitions=definition)
-            break
+        hot = found.hot
+        if (known.shape, known.dtype) != (wide.shape, wide.dtype) or one.dims != (hot.dim,):
+            continue
+        every = [operation, one.product, *hot.operations, *one.signs]
+        inner = [made.output for made in every if made is not operation]
+        if not all(read_only_by(call, made, every) for made in inner):
+            continue
+        code = source.expression(one.values, operation)
+        column = index_code(call, hot, operation, with_dim=True)
+        removed = scattered_lines(call, hot.operations, place.function, 1)
+        if code is None or not code.isidentifier() or column is None or removed is None:
+            continue
+        dim, definition = dimension_code(call, operation), ""
+        picked = f"{code}.gather({hot.dim}, {column}).squeeze({hot.dim})"
+        if dim is not None:  # it may be another one in another call
+            definition = SUM_OF_PICKED.format(place=hot.dim)
+            picked = f"sum_of_picked({code}, {column}, {dim})"
+        sign = "-" if one.is_negative else ""
+        new = f"{sign}{found.low} * {code}.sum({dim or hot.dim}) {sign or '+'} "
+        new += f"({found.high} - {found.low}) * {picked}"
+        changes = {place.node: in_place_of(call, place, new), **removed}
+        yield Change(place.file, changes, shown(operation, source), definitions=definition)
 
 
 def dimension_code(call: Call, operation: Operation) -> str | None:

@@ -72,7 +72,7 @@ def compiled(decorator: str) -> Callable[[Site], SourceEdit | None]:
     return apply
 
 
-def compiled_alike(*options: str) -> Callable[[Site], SourceEdit | None]:
+def compiled_with(*options: str) -> Callable[[Site], SourceEdit | None]:
     """Return the wrapper that compiles a forward with these options, and with those that make it
     draw the random numbers of the forward that is not compiled, where it draws any."""
 
@@ -175,7 +175,7 @@ COMPILE = Rewrite(
     precondition="a forward that torch.compile can trace; where it draws random numbers, options "
     f"keep them the same; {COMPILES}",
     why="torch.compile fuses chains of elementwise operations and takes the Python out.",
-    apply=compiled_alike(),
+    apply=compiled_with(),
     is_of_program=True,
 )
 COMPILE_AS_LAID_OUT = Rewrite(
@@ -184,7 +184,7 @@ COMPILE_AS_LAID_OUT = Rewrite(
     precondition="as for compile; convolutions keep their memory format, since the compiler's "
     f"choice may lose precision; {COMPILES}",
     why="torch.compile fuses chains of elementwise operations and takes the Python out.",
-    apply=compiled_alike('"layout_optimization": False'),
+    apply=compiled_with('"layout_optimization": False'),
     is_of_program=True,
 )
 REDUCE_OVERHEAD = Rewrite(

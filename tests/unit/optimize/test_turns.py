@@ -202,14 +202,14 @@ def test_on_a_gpu_a_model_is_wrapped_before_its_parts_are_edited(tmp_path, clock
 
 
 def test_what_is_inside_of_a_faster_model_is_worth_less(tmp_path, clock):
-    ranking = seen(scan=0.5, compile=0.5)
-    strategy = Edits(model=("compile",), block=("scan",), alone=("scan",))
+    ranking = seen(scan=0.5, compile=0.5, norm=0.5)
 
-    def order(name, compiled):
+    def order(name, compiled, own="compile"):
+        strategy = Edits(model=(own,), block=("scan",), alone=("scan",))
         folder = tmp_path / name
         folder.mkdir()
         shares = {"block": 0.9, "model": 0.05, "alone": 0.5}
-        speedups = {"scan": 1.0, "compile": compiled}
+        speedups = {"scan": 1.0, own: compiled}
         return run(
             folder, clock, ranking, strategy, speedups, budget_s=1000.0, device=GPU,
             roots=ROOTS, **shares,
@@ -218,6 +218,8 @@ def test_what_is_inside_of_a_faster_model_is_worth_less(tmp_path, clock):
     slow, fast = order("slow", 1.0), order("fast", 1.6)
     assert slow.index("block:scan") < slow.index("alone:scan")
     assert fast.index("block:scan") > fast.index("alone:scan")
+    edited = order("edited", 1.6, own="norm")
+    assert edited.index("block:scan") < edited.index("alone:scan"), "only its own lines are faster"
 
 
 def test_time_is_kept_for_the_confirmation_of_what_was_found(tmp_path, clock):
