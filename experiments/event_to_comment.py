@@ -53,7 +53,7 @@ CASES = {
 def trees_of(case: str, number: int) -> tuple[detection.Files, detection.Files]:
     """Return base and head of a case; the kind of module is the next one each time."""
     kind = detection.KINDS[sorted(detection.KINDS)[number % len(detection.KINDS)]]
-    width, count = kind.widths[1], kind.counts[0]
+    width, count = kind.sizes["cpu"].widths[1], kind.sizes["cpu"].counts[0]
     base = detection.files_of(kind, width, count)
     if case == "one module, slower":
         return base, detection.with_extra(kind, width, count, "layers", count)
