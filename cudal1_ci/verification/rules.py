@@ -10,6 +10,7 @@ from __future__ import annotations
 
 MEANING = {
     "budget.time": "the candidate took longer than its part of the budget",
+    "gradients.joined": "gradients of two parameters lie in the same memory",
     "gradients.lost": "gradients pass through the reference and not through the candidate",
     "gradients.unseen": "there was too little memory to see whether gradients pass through",
     "input.constant": "an input never changed in any trial, so nothing shows whether it is used",

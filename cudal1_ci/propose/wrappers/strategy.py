@@ -15,6 +15,7 @@ from cudal1_ci.propose.wrappers.table import (
     COMPILATIONS,
     COMPILE,
     COMPILE_AS_LAID_OUT,
+    COMPILE_IN_INFERENCE,
     COMPILED_REGION,
     CUDA_GRAPH,
     CUDNN,
@@ -36,6 +37,8 @@ FASTER = 1.04
 """Least estimated speedup of a program to wrap; the program alone need not be significantly
 faster."""
 LESS_PRECISE = ("precision", "incorrect_values")
+JOINED = "gradients.joined"
+"""Rule against gradients in the same memory, which the compiler makes whatever the layout."""
 
 Operators = tuple[str, ...]
 Found = Mapping[Operators, Evaluation]
@@ -98,7 +101,8 @@ class Wrappers:
 
     def of_the_reference(self, found: Found) -> Iterator[Operators]:
         """Yield wrappers of the reference by name: alone first, together if each passed."""
-        alone = [one.name for one in self.wrappers if one is not COMPILE_AS_LAID_OUT]
+        repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)
+        alone = [one.name for one in self.wrappers if one not in repairs]
         yield from ((name,) for name in alone if name not in LAYOUTS)
         if not self.combines:
             return
@@ -107,13 +111,12 @@ class Wrappers:
             can_be_recorded = one in (COMPILE, MAX_AUTOTUNE) and is_usable((one.name,), found)
             if can_be_recorded and has_graph and is_usable((CUDA_GRAPH.name,), found):
                 yield one.name, CUDA_GRAPH.name
-        compiled = found.get((COMPILE.name,))
-        if compiled is not None and compiled.verdict.status in LESS_PRECISE:
+        repair = self.repair_of_compile(found)
+        if repair is not None:
             # If a call keeps the device busy, a graph gains nothing by itself.
             graph = found.get((CUDA_GRAPH.name,))
             gains = graph is not None and speedups.estimate(graph) > 1
-            names = (COMPILE_AS_LAID_OUT.name, CUDA_GRAPH.name)
-            yield names if gains else names[:1]
+            yield (repair.name, CUDA_GRAPH.name) if gains else (repair.name,)
         layouts = [name for name in alone if name in LAYOUTS]
         is_imprecise = is_known_to_be_less_precise("channels_last", found)
         if is_imprecise:
@@ -121,6 +124,17 @@ class Wrappers:
         yield from ((name,) for name in layouts)
         if len(layouts) > 1:
             yield tuple(layouts)
+
+    def repair_of_compile(self, found: Found) -> Rewrite | None:
+        """Return the way to compile that may be right where the usual one is wrong."""
+        compiled = found.get((COMPILE.name,))
+        if compiled is None or compiled.verdict.status not in LESS_PRECISE:
+            return None
+        is_joined = JOINED in {one.rule for one in compiled.verdict.findings}
+        wrong = {names[0] for names, one in found.items() if one.verdict.status in LESS_PRECISE}
+        repairs = (COMPILE_IN_INFERENCE,) if is_joined else (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)
+        possible = (one for one in repairs if one in self.wrappers and one.name not in wrong)
+        return next(possible, None)
 
     def combinations(
         self, problem: Problem, evaluations: Sequence[Evaluation], found: Found

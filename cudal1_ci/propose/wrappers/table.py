@@ -16,12 +16,13 @@ from cudal1_ci.propose.editing.terms import code
 
 GRAPHED = Vendored("cuda_graph", "cuda_graphed")
 TUNED = Vendored("fastest_convolutions", "fastest_convolutions")
+IN_INFERENCE = Vendored("compiled_in_inference", "compiled_in_inference")
 REDUCED = Vendored("reduce_overhead", "compiled_with_reduce_overhead")
 LAID_OUT = (
     Vendored("channels_last", "convolutions_to_channels_last"),
     Vendored("channels_last", "with_channels_last_inputs"),
 )
-OWN_NAMES = ("torch.compile", *(one.name for one in (GRAPHED, TUNED, REDUCED, *LAID_OUT)))
+OWN_NAMES = ("torch.compile", *(one.name for one in (GRAPHED, TUNED, REDUCED, IN_INFERENCE, *LAID_OUT)))
 """Decorators of wrappers, below which another wrapper may be."""
 NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
 """Code that a CUDA graph cannot record, or would run once instead of at every call."""
@@ -97,6 +98,16 @@ def reduced(site: Site) -> SourceEdit | None:
     if forward is None or any("compile" in code(one.decorator) for one in forward.decorators):
         return None
     return decorated(forward, REDUCED.name, f"`@{REDUCED.name}` on `forward`", REDUCED)
+
+
+def compiled_in_inference(site: Site) -> SourceEdit | None:
+    """Compile the forward of a module that trains too, for inference alone."""
+    forward = forward_of(site)
+    if forward is None or any("compile" in code(one.decorator) for one in forward.decorators):
+        return None
+    if not site.has_inference or site.is_inference:
+        return None
+    return decorated(forward, IN_INFERENCE.name, f"`@{IN_INFERENCE.name}` on `forward`", IN_INFERENCE)
 
 
 def graphed(site: Site) -> SourceEdit | None:
@@ -187,6 +198,15 @@ COMPILE_AS_LAID_OUT = Rewrite(
     apply=compiled_with('"layout_optimization": False'),
     is_of_program=True,
 )
+COMPILE_IN_INFERENCE = Rewrite(
+    name="compile_in_inference",
+    family="compilation",
+    precondition="a module that is called for training and for inference, of which the compiled "
+    f"program is wrong or less precise in one; training runs as before; {COMPILES}",
+    why="torch.compile fuses chains of elementwise operations and takes the Python out.",
+    apply=compiled_in_inference,
+    is_of_program=True,
+)
 REDUCE_OVERHEAD = Rewrite(
     name="compile_reduce_overhead",
     family="compilation",
@@ -215,5 +235,11 @@ CUDA_GRAPH = Rewrite(
     is_of_program=True,
 )
 
-COMPILATIONS = (COMPILE, COMPILE_AS_LAID_OUT, REDUCE_OVERHEAD, MAX_AUTOTUNE)
+COMPILATIONS = (
+    COMPILE,
+    COMPILE_AS_LAID_OUT,
+    COMPILE_IN_INFERENCE,
+    REDUCE_OVERHEAD,
+    MAX_AUTOTUNE,
+)
 WRAPPERS: tuple[Rewrite, ...] = (CHANNELS_LAST, CUDNN, *COMPILATIONS, CUDA_GRAPH)

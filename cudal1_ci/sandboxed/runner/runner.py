@@ -77,7 +77,7 @@ from .gradients import reached
 from .profiling import profiled
 from .programs import MODULE_NAME
 from .settings import settings
-from .sharing import shares
+from .sharing import joined_gradients, shares
 from .subject import Subject, describe, plain
 
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ class Trials:
                 containers.append((output, leaves))
                 aliases = tuple(tuple(self.subject.aliases(t, number)) for t in leaves)
                 shared = shares(leaves, self.subject.module, self.subject.kept)
+                state = self.subject.state_tensors() if self.subject.train else {}
                 used_rng = not torch.equal(before, self.subject.rng_state())
                 seeded = seed_before != self.subject.seeds()
                 # The very tensors, so that one that changes after it was returned is seen.
@@ -252,6 +253,7 @@ class Trials:
                         lazy=tuple(i for i, t in enumerate(leaves) if is_exact_and_lazy(t)),
                         aliases=aliases,
                         shares=tuple(map(tuple, shared)),
+                        joined=tuple(joined_gradients(state)),
                         used_rng=used_rng,
                         seeded=seeded,
                         slots=tuple(map(output_slot, self.subject.kept[-1])),

@@ -10,10 +10,11 @@ large.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
+from ..memory.segment import span
 from . import module_state
 
 STATE = "state"
@@ -38,6 +39,22 @@ def shares(
         [kind for kind, known in lasting.items() if place is not None and place in known]
         for place in places
     ]
+
+
+def joined_gradients(state: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return pairs of parameters whose gradients lie in the same memory. A further backward pass
+    adds to each gradient in place, and so to both. torch.compile makes such gradients where one is
+    a part of the other, as for `pos` and `cls` in `torch.cat((cls, x), 1) + pos`."""
+    parameters = {id(one): (key, one) for key, one in state.items() if type(one) is torch.nn.Parameter}
+    spans = []
+    with torch._C.DisableTorchFunctionSubclass():
+        for key, one in parameters.values():
+            if one.grad is not None and storage_of(one.grad) is not None:
+                start, width = one.grad.data_ptr(), one.grad.element_size()
+                spans.append((start, start + width * span(one.grad.shape, one.grad.stride()), key))
+    spans.sort()
+    pairs = zip(spans, spans[1:], strict=False)
+    return [f"`{key}` and `{other}`" for (_, end, key), (start, _, other) in pairs if start < end]
 
 
 def state_storages(module: torch.nn.Module | None) -> set[int]:

@@ -17,6 +17,8 @@ from ..wire.runner import Called
 from ..wire.tensors import OutputSlot
 from .cases import Answer, Case, Rejected
 
+JOINED = "gradients.joined"
+
 
 def compare_memory(case: Case, answer: Answer) -> None:
     """Raise Rejected where an output of a candidate shares what none of the reference's does."""
@@ -40,6 +42,13 @@ def compare_memory(case: Case, answer: Answer) -> None:
             "be written to; the reference's are not"
         )
         raise Rejected("incorrect_shape", "output.overlaps", message)
+    known = {pair for call in ours for pair in call.joined}
+    if joined := sorted({pair for call in theirs for pair in call.joined} - known):
+        message = (
+            f"the gradients of {joined[0]} lie in the same memory: a second backward pass would "
+            "add to both, so gradients of several batches would be wrong. The reference's do not"
+        )
+        raise Rejected("incorrect_values", JOINED, message)
 
 
 def shared(calls: Sequence[Called]) -> dict[int, set[str]]:

@@ -112,6 +112,8 @@ class Called:
     aliases: tuple[tuple[int, ...], ...]
     """Numbers of the inputs whose memory each output shares."""
     shares: tuple[tuple[str, ...], ...]
+    joined: Names
+    """Parameters whose gradients lie in the same memory, in pairs."""
     used_rng: bool
     seeded: bool
     slots: Annotated[tuple[OutputSlot, ...], AtMost(MAX_SLOTS)]

@@ -535,6 +535,34 @@ def test_a_compiled_program_draws_the_numbers_of_the_plain_one(text, modes, is_s
     assert "fallback" not in attempt(text, "compile_max_autotune", modes=modes).program.source
 
 
+def test_a_module_is_compiled_for_its_inference_alone():
+    assert attempt(LINEAR, "compile_in_inference", modes=("train",)) is None
+    assert attempt(LINEAR, "compile_in_inference", modes=("infer",)) is None
+    text = attempt(LINEAR, "compile_in_inference", modes=("train", "infer")).program.source
+    assert "    @compiled_in_inference\n    def forward" in text
+    assert attempt(text, "compile", modes=("train", "infer")) is None
+
+
+def test_what_is_compiled_for_inference_trains_as_before(monkeypatch):
+    def compile_(forward):
+        def compiled(*args):
+            first, rest = forward(*args)
+            return first, rest + 1000
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    namespace = {}
+    text = attempt(LINEAR, "compile_in_inference", modes=("train", "infer")).program.source
+    exec(text, namespace)
+    model, x = namespace["Model"](), torch.randn(2, 8)
+    assert torch.equal(model(x)[1], x + 1)
+    with torch.no_grad():
+        assert torch.equal(model(x)[1], x + 1001)
+    with torch.inference_mode():
+        assert torch.equal(model(x)[1], x + 1001)
+
+
 def test_a_function_is_compiled_and_not_recorded():
     text = "import torch\n\n\ndef Model(x):\n    return x + 1\n"
     assert wrapped(text, "compile") == text.replace("def Model", "@torch.compile\ndef Model")
@@ -697,6 +725,46 @@ def test_the_verifier_passes_a_compiled_forward_that_draws_dropout(device):
     assert "fallback_random" in candidate.program.source
     with Session(config, device=device) as patient:
         assert is_passed(patient.evaluate(problem, candidate).verdict)
+
+
+TOKENS = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 64))
+        self.positions = nn.Parameter(torch.randn(1, 17, 64))
+        self.last = nn.Linear(64, 64)
+
+    def forward(self, x):
+        x = torch.cat((self.token, x), 1) + self.positions
+        return self.last(x.relu())
+
+
+def get_inputs():
+    return [torch.randn(1, 16, 64)]
+"""
+
+
+@pytest.mark.starts_verifier
+@pytest.mark.compiles
+def test_the_verifier_sees_that_a_compiled_program_joins_gradients(device):
+    """Once torch.compile does this no more, there is no need for what compiles inference alone."""
+    problem = problem_of(TOKENS, "reference")
+    training = msgspec.structs.replace(problem.workloads[0], name="training", mode="train")
+    problem = msgspec.structs.replace(problem, workloads=(*problem.workloads, training))
+    config = msgspec.structs.replace(QUICK, call_s=TrialConfig().call_s, num_launches=1)
+    joined, repaired = (
+        apply(problem, None, [BY_NAME[name]]) for name in ("compile", "compile_in_inference")
+    )
+    with Session(config, device=device) as patient:
+        verdict = patient.evaluate(problem, joined).verdict
+        assert [one.rule for one in verdict.findings] == ["gradients.joined"]
+        assert "`token` and `positions`" in verdict.findings[0].message
+        assert is_passed(patient.evaluate(problem, repaired).verdict)
 
 
 @pytest.mark.gpu

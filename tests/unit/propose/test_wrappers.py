@@ -13,10 +13,12 @@ from cudal1_ci.records import (
     Call,
     Candidate,
     Edit,
+    Finding,
     Generation,
     Kernel,
     Problem,
     TextProgram,
+    Verdict,
     Workload,
 )
 from cudal1_ci.records.recording import RecordedOperation, Recording
@@ -43,9 +45,11 @@ LAID = ["channels_last_inside", "cudnn_benchmark", "channels_last_inside+cudnn_b
 GENERATION = Generation(model="a-model", temperature=0.8, max_tokens=9, prompt_digest="0")
 
 
-def a_text(source=SOURCE):
-    workload = Workload(name="small", provenance="declared", call=Call())
-    return Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+def a_text(source=SOURCE, modes=("infer",)):
+    workloads = tuple(
+        Workload(name=f"in {mode}", provenance="declared", call=Call(), mode=mode) for mode in modes
+    )
+    return Problem(reference=TextProgram(source=source, entry="Model"), workloads=workloads)
 
 
 PLAIN = a_text()
@@ -159,6 +163,26 @@ def test_what_is_less_precise_compiled_is_compiled_as_it_is_laid_out(refused):
     assert names(compile=refused, cuda_graph="runtime_error") == ["compile_as_laid_out"]
     assert names(compile="timeout", cuda_graph=2.0) == []
     assert names(compile=1.5, cuda_graph=2.0) == ["compile+cuda_graph"]
+
+
+def test_what_is_wrong_in_training_alone_is_compiled_for_inference():
+    """At once where the layout is no reason, and else after that was tried."""
+    both = a_text(SOURCE, modes=("train", "infer"))
+
+    def names(rule, **worths):
+        verdict = Verdict(
+            status="incorrect_values", findings=(Finding(rule=rule, message="is wrong"),)
+        )
+        wrong = msgspec.structs.replace(found_of("compile", "runtime_error", both), verdict=verdict)
+        evaluations = [wrong, *found(both, **worths)]
+        return proposed(ON_A_GPU, evaluations, both)
+
+    assert names("gradients.joined", cuda_graph=2.0) == ["compile_in_inference+cuda_graph"]
+    assert names("gradients.joined", cuda_graph=1.0) == ["compile_in_inference"]
+    assert names("values.mismatch", cuda_graph=1.0) == ["compile_as_laid_out"]
+    refused = {"compile_as_laid_out": "incorrect_values", "cuda_graph": 1.0}
+    assert names("values.mismatch", **refused) == ["compile_in_inference"]
+    assert names("gradients.joined", compile_in_inference="precision", cuda_graph=1.0) == []
 
 
 def test_an_order_that_was_found_less_precise_is_not_tried_again():
