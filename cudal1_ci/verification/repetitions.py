@@ -1,8 +1,8 @@
 """Repeat the timing of a correct candidate until its speed is known well enough.
 
-This module requests one repetition after another from the verifier. It holds the lock of the device
-and reads the GPU's conditions before and after each. It decides which repetitions count; the
-package `stats` evaluates their times.
+This module requests one repetition after another from the verifier, on a device that is held
+(device_hold.py). It reads the GPU's conditions before and after each. It decides which repetitions
+count; the package `stats` evaluates their times.
 """
 
 from __future__ import annotations
@@ -10,33 +10,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 
 import msgspec
 
-from cudal1_ci.processes.lock import exclusive
 from cudal1_ci.records import Device, Finding, Measurement, Repetition, Verdict, Workload
-from cudal1_ci.sandboxed.wire.codec import Asks
 from cudal1_ci.sandboxed.wire.verifier import (
     Clock,
     Convicted,
-    Dismiss,
     Interrupted,
     LeftOut,
     Repeat,
     Repeated,
-    Reply,
     Times,
 )
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.stopping import FEWEST, MOST, StopRule, is_settled
-from cudal1_ci.verification.conditions import Conditions, Gpu, disturbance, has_another_clock
+from cudal1_ci.verification.conditions import Conditions, disturbance, has_another_clock
 from cudal1_ci.verification.config import TrialConfig
 from cudal1_ci.verification.crossing import verdict_of
-from cudal1_ci.verification.spread_memory import SpreadMemory
+from cudal1_ci.verification.device_hold import MOST_AHEAD, Hold, Seat
 
-R = TypeVar("R", bound=Reply)
 RepetitionReply = Repeated | Convicted | Interrupted | LeftOut
 
 MOST_DISTURBED = 6
@@ -59,36 +52,10 @@ PLAIN_EFFECT = math.log(1.25)
 MOST_ERROR = 0.03
 """Most error of the log ratio of a single repetition, estimated from its rounds. Above it there
 are more rounds. A smaller error would not matter next to the known spread of repetitions."""
-MOST_AHEAD = {"cpu": 1, "cuda": 2}
-"""Most repetitions whose processes are started together. On a CPU they would wait for the same
-cores; on a GPU more might not be needed."""
-DISMISS_S = 60.0
 DISTURBED = "timing.disturbed"
 NOISY = 0.5
 """A control that deviates from 1 by more shows that the machine is too busy to measure now.
 Below it a gain must still exceed the control's spread (stats)."""
-
-
-class Ask(Protocol):
-    """A function that sends a request to a verifier."""
-
-    def __call__(self, request: Asks[R], timeout_s: float, /) -> R: ...
-
-
-@dataclass(frozen=True)
-class Seat:
-    """The verifier and its device, where repetitions are made."""
-
-    ask: Ask
-    """Takes a request and the seconds that it may take."""
-    device: Device
-    lock: str
-    """Name of the device among all processes of the machine."""
-    gpu: Gpu | None = None
-    pid: int | None = None
-    """Process ID of the verifier. Its descendants are no foreign processes on the GPU."""
-    spreads: SpreadMemory = field(default_factory=lambda: SpreadMemory(None))
-    """What controls showed before on this device."""
 
 
 def measure(
@@ -97,19 +64,17 @@ def measure(
     """Repeat until the interval is settled or the time is spent.
 
     Return the measurement, the verdict that timing led to, or None for a workload that the verifier
-    left out. The device is held for all repetitions. With a wait before each, several verifiers of
-    one device would take much longer. Afterwards other processes have its memory. The candidate
-    then has no processes on a GPU unless `goes_on` keeps them.
+    left out. Afterwards other processes have the device's memory. The candidate then has no
+    processes on a GPU unless `goes_on` keeps them.
     """
-    with exclusive(seat.lock):
-        found = measured(seat, config, workload)
-        if MOST_AHEAD[seat.device.kind] > 1:
-            seat.ask(Dismiss(goes_on=goes_on), DISMISS_S)
-        return found
+    with Hold(seat, config, goes_on=goes_on) as hold:
+        return measured(seat, config, workload, hold)
 
 
-def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement | Verdict | None:
-    """Measure as `measure` does, on a device that is already held."""
+def measured(
+    seat: Seat, config: TrialConfig, workload: Workload, hold: Hold
+) -> Measurement | Verdict | None:
+    """Measure as `measure` does, on a device that is held for each repetition."""
     timeout_s = 3 * (config.load_s + config.call_s) + config.launch_s * 10
     launches: list[Repetition] = []
     control: list[Repetition] = []
@@ -119,9 +84,10 @@ def measured(seat: Seat, config: TrialConfig, workload: Workload) -> Measurement
     spent_s, prior_spread = 0.0, None
     kind = seat.device.kind
     while not is_over(launches, control, len(suspicions), spent_s, config, kind, prior_spread):
-        started_s = time.monotonic()
         clock = clock_of(seat, config, launches)
         request = Repeat(workload=workload.name, clock=clock)
+        spent_s += hold.get_ready(request, timeout_s)
+        started_s = time.monotonic()
         reply, conditions, disturbed = repetition(seat, request, timeout_s, after)
         spent_s += time.monotonic() - started_s
         if isinstance(reply, LeftOut):

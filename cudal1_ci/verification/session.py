@@ -66,9 +66,10 @@ from cudal1_ci.verification.crossing import (
     verdict_of,
     workload_on_wire,
 )
+from cudal1_ci.verification.device_hold import Seat
 from cudal1_ci.verification.kernels import finding_on, kernels_of, own_names
 from cudal1_ci.verification.prebuild import Ahead, compiles, site_for, store_of
-from cudal1_ci.verification.repetitions import Seat, measure
+from cudal1_ci.verification.repetitions import measure
 from cudal1_ci.verification.same_program import is_same_program
 from cudal1_ci.verification.spread_memory import SpreadMemory
 from cudal1_ci.verification.static_rules import convictions
@@ -458,7 +459,7 @@ class Session:
     def _seat(self) -> Seat:
         device = self.device()
         pid = None if self._worker is None else self._worker.pid
-        return Seat(self._ask, device, self._lock(), self._gpu, pid, self.spreads)
+        return Seat(self._ask, self._ask_beside, device, self._lock(), self._gpu, pid, self.spreads)
 
     def _lock(self) -> str:
         """Return the name of the device among all processes of the machine."""

@@ -132,7 +132,7 @@ class Wrappers:
             return None
         is_joined = JOINED in {one.rule for one in compiled.verdict.findings}
         wrong = {names[0] for names, one in found.items() if one.verdict.status in LESS_PRECISE}
-        repairs = (COMPILE_IN_INFERENCE,) if is_joined else (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)
+        repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)[is_joined:]
         possible = (one for one in repairs if one in self.wrappers and one.name not in wrong)
         return next(possible, None)
 

@@ -22,7 +22,8 @@ LAID_OUT = (
     Vendored("channels_last", "convolutions_to_channels_last"),
     Vendored("channels_last", "with_channels_last_inputs"),
 )
-OWN_NAMES = ("torch.compile", *(one.name for one in (GRAPHED, TUNED, REDUCED, IN_INFERENCE, *LAID_OUT)))
+VENDORED = (GRAPHED, TUNED, REDUCED, IN_INFERENCE, *LAID_OUT)
+OWN_NAMES = ("torch.compile", *(one.name for one in VENDORED))
 """Decorators of wrappers, below which another wrapper may be."""
 NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
 """Code that a CUDA graph cannot record, or would run once instead of at every call."""
@@ -107,7 +108,8 @@ def compiled_in_inference(site: Site) -> SourceEdit | None:
         return None
     if not site.has_inference or site.is_inference:
         return None
-    return decorated(forward, IN_INFERENCE.name, f"`@{IN_INFERENCE.name}` on `forward`", IN_INFERENCE)
+    name = IN_INFERENCE.name
+    return decorated(forward, name, f"`@{name}` on `forward`", IN_INFERENCE)
 
 
 def graphed(site: Site) -> SourceEdit | None:

@@ -10,6 +10,7 @@ large.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -45,15 +46,15 @@ def joined_gradients(state: Mapping[str, torch.Tensor]) -> list[str]:
     """Return pairs of parameters whose gradients lie in the same memory. A further backward pass
     adds to each gradient in place, and so to both. torch.compile makes such gradients where one is
     a part of the other, as for `pos` and `cls` in `torch.cat((cls, x), 1) + pos`."""
-    parameters = {id(one): (key, one) for key, one in state.items() if type(one) is torch.nn.Parameter}
+    keys = {id(one): key for key, one in state.items() if type(one) is torch.nn.Parameter}
     spans = []
     with torch._C.DisableTorchFunctionSubclass():
-        for key, one in parameters.values():
+        for one in (state[key] for key in keys.values()):
             if one.grad is not None and storage_of(one.grad) is not None:
                 start, width = one.grad.data_ptr(), one.grad.element_size()
-                spans.append((start, start + width * span(one.grad.shape, one.grad.stride()), key))
-    spans.sort()
-    pairs = zip(spans, spans[1:], strict=False)
+                end = start + width * span(one.grad.shape, one.grad.stride())
+                spans.append((start, end, keys[id(one)]))
+    pairs = itertools.pairwise(sorted(spans))
     return [f"`{key}` and `{other}`" for (_, end, key), (start, _, other) in pairs if start < end]
 
 

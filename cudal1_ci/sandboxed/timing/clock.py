@@ -36,6 +36,9 @@ from .reuse_runners import Kept
 from .rounds import Timed, timed
 from .runner_groups import Crews, most_crews
 
+LANES = ("reference", "candidate", "control")
+"""What a repetition times side by side."""
+
 
 def launch(
     case: Case,
@@ -85,13 +88,35 @@ def launch(
             min(plan.most_calls, max(case.num_calls or 1, num_calls or 1)),
         )
 
-    if plan.num_lanes == 3:
-        number = min(config.num_ahead, most_crews(case, 3, config.memory_bytes))
-        found = together(number, "reference", "candidate", "control")
+    if plan.num_lanes == len(LANES):
+        number = min(config.num_ahead, most_crews(case, plan.num_lanes, config.memory_bytes))
+        found = together(number, *LANES)
         return all_times(found, found.times_us["control"]), found.contradiction
     found = together(1, "reference", "candidate")
     control = together(1, "reference", "control").times_us
     return all_times(found, control["control"], control["reference"]), found.contradiction
+
+
+def start_ahead(
+    case: Case,
+    crews: Crews,
+    program: Program,
+    limits: Limits,
+    config: ClockConfig,
+    rng: random.Random,
+) -> int:
+    """Start the runners of the next repetitions; `launch` takes those that wait. Return of how
+    many: none where memory is too short for three at a time.
+
+    Raises:
+        Rejected, RunnerFailure: As `launch` does, which would say which of the two is to blame.
+    """
+    plan = case.plan or plan_of(case, config)
+    if plan.num_lanes != len(LANES):
+        return 0
+    number = min(config.num_ahead, most_crews(case, plan.num_lanes, config.memory_bytes))
+    programs = {name: program if name == "candidate" else case.program for name in LANES}
+    return crews.start(case, programs, limits, number, rng)
 
 
 def all_times(

@@ -71,18 +71,32 @@ class Crews:
             RunnerFailure: A program could not be loaded. None waits then.
         """
         started_s = time.monotonic()
+        self.start(case, programs, limits, number, rng, calls=number > 1)
+        self.open_s = time.monotonic() - started_s
+        return self.waiting.pop()
+
+    def start(
+        self,
+        case: Case,
+        programs: dict[str, Program],
+        limits: Limits,
+        number: int,
+        rng: random.Random,
+        calls: bool = True,
+    ) -> int:
+        """Start groups of runners where none waits, with a call of each if it `calls`. Return how
+        many wait. Raises as `take` does."""
         if self.of is None or self.of[0] is not case or self.of[1] != programs:
             self.dismiss()
         if not self.waiting:
             self.of = (case, programs)
             self.waiting = [Crew() for _ in range(number)]
             try:
-                self._start(case, programs, limits, rng)
+                self._start(case, programs, limits, rng, calls)
             except BaseException:
                 self.dismiss()
                 raise
-        self.open_s = time.monotonic() - started_s
-        return self.waiting.pop()
+        return len(self.waiting)
 
     def reference(self, case: Case, limits: Limits) -> AbstractContextManager[RunnerHandle]:
         """Return a context with a reference that runs without others."""
@@ -94,6 +108,7 @@ class Crews:
         programs: dict[str, Program],
         limits: Limits,
         rng: random.Random,
+        calls: bool,
     ) -> None:
         def start(place: tuple[Crew, str]) -> None:
             crew, name = place
@@ -102,7 +117,7 @@ class Crews:
                 self.template, programs[name], limits, is_trusted=is_trusted, is_new=True
             )
             crew.runners[name] = crew.stack.enter_context(opened)
-            if len(self.waiting) > 1:
+            if calls:
                 case.answer(crew.runners[name], limits, sets=[case.trials[0][1]])
             crew.runners[name].pause()
 

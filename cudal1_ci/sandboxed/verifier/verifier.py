@@ -35,7 +35,7 @@ from ..memory.accelerators import (
 )
 from ..memory.cuda import DriverError
 from ..timing.batch_length import ClockConfig, timed_slots
-from ..timing.clock import launch
+from ..timing.clock import launch, start_ahead
 from ..timing.cores import cores_for, cores_of_turns
 from ..timing.giving_way import Turn
 from ..timing.reuse_runners import MOST_CASES, Kept
@@ -73,6 +73,8 @@ from ..wire.verifier import (
     Repeated,
     Reply,
     Request,
+    StartAhead,
+    StartedAhead,
     Store,
     Verified,
 )
@@ -225,6 +227,8 @@ class Verifier:
                 return self.examine(
                     request.program, request.profiled, request.keeps, request.most_s
                 )
+            case StartAhead():
+                return self.start_ahead(request.workload, request.clock)
             case Repeat():
                 return self.repeat(request.workload, request.clock)
             case Dismiss():
@@ -420,6 +424,21 @@ class Verifier:
                 precision=self.precision,
             )
         return self.drawn[case.name, keys]
+
+    def start_ahead(self, workload: str, clock: Clock) -> StartedAhead:
+        """Start what the next repetitions need, beside other verifiers. Where that fails, the
+        repetition tries it again, and says why."""
+        started_s, number = self.template.awake_s(), 0
+        case, is_tight = self.at_hand.get(workload), workload in self.tight
+        if case is not None and self.candidate is not None and not (self.keeps or is_tight):
+            memory_bytes = self.accelerator.memory_bytes()
+            config = ClockConfig(memory_bytes=memory_bytes, **vars(clock))
+            lacks = (torch.cuda.OutOfMemoryError, DriverError)
+            with contextlib.suppress(Rejected, RunnerFailure, *lacks):
+                number = start_ahead(
+                    case, self.crews, self.candidate, self.limits, config, self.rng
+                )
+        return StartedAhead(number=number, took_s=self.template.awake_s() - started_s)
 
     def repeat(self, workload: str, clock: Clock) -> Repetition | LeftOut:
         """Return times of one repetition, or the verdict that they led to. A repetition that ran

@@ -120,6 +120,17 @@ class Dismissed(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartedAhead(Reply):
+    """Processes wait for their repetitions."""
+
+    op: ClassVar[str] = "started_ahead"
+    number: int
+    """Repetitions whose processes wait; 0 where they cannot be started ahead."""
+    took_s: float
+    """Seconds that it took, without those in which others timed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profiled(Reply):
     """Profile of a call, the longest first."""
 
@@ -267,6 +278,16 @@ class Repeat(Asks[Repeated | Convicted | Interrupted | LeftOut]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartAhead(InTurn[StartedAhead]):
+    """Start the processes of the next repetitions, and let each make a call, before the device is
+    held. What a program compiles in its first call then costs no time in which others wait."""
+
+    op: ClassVar[str] = "start_ahead"
+    workload: str
+    clock: Clock
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dismiss(Asks[Dismissed]):
     """Release the device to others, and the candidate's processes too unless it `goes_on`."""
 
@@ -332,6 +353,7 @@ Request = (
     | Check
     | Examine
     | Repeat
+    | StartAhead
     | Dismiss
     | Profile
     | CountDemand

@@ -8,11 +8,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from cudal1_ci.errors import WorkerError
 from cudal1_ci.sandboxed.timing.runner_groups import Crews, most_crews
 from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
 from cudal1_ci.sandboxed.wire.tensors import Slot
-from cudal1_ci.sandboxed.wire.verifier import Dismiss, Dismissed, Repeat, Repeated, Times
-from cudal1_ci.verification import TrialConfig, repetitions
+from cudal1_ci.sandboxed.wire.verifier import (
+    Dismiss,
+    Dismissed,
+    Repeated,
+    StartAhead,
+    StartedAhead,
+    Times,
+)
+from cudal1_ci.verification import TrialConfig, device_hold, repetitions
+from cudal1_ci.verification.device_hold import Seat
 from tests.fakes import CPU
 from tests.unit.sandboxed.messages import text
 
@@ -140,23 +149,87 @@ def test_as_many_as_are_sure_to_come(kind, num_launches, expected):
     assert repetitions.num_ahead(TrialConfig(), kind, num_launches) == expected
 
 
-def test_a_measurement_leaves_no_process_waiting_that_does_not_go_on(monkeypatch):
-    monkeypatch.setitem(repetitions.MOST_AHEAD, "cpu", 2)
-    asked = []
+def test_one_that_is_started_before_the_device_is_held_makes_its_first_call_then():
+    crews, case = Crews(None), FakeCase()
+    assert crews.start(case, ONE, None, 1, random.Random(0)) == 1
+    crew = take(crews, case)
+    assert [one.said for one in crew.runners.values()] == [["call", "pause"]] * 2
+    assert len(case.started) == 2
 
-    def ask(request, timeout_s):
-        asked.append(request)
-        tens = (10.0,) * 3
+
+class Device:
+    """Answers as a verifier does, and notes what is asked while the device is held."""
+
+    def __init__(self, monkeypatch, num_ahead):
+        monkeypatch.setitem(device_hold.MOST_AHEAD, "cpu", 2)
+        monkeypatch.setattr(device_hold, "exclusive", self.exclusive)
+        self.num_ahead, self.said, self.is_held = num_ahead, [], False
+        self.seat = Seat(self.ask, self.ask, CPU, "a device")
+
+    @contextmanager
+    def exclusive(self, lock):
+        self.is_held = True
+        yield
+        self.is_held = False
+
+    def ask(self, request, timeout_s):
+        self.said.append(request)
+        assert self.is_held != isinstance(request, StartAhead)
+        if isinstance(request, StartAhead):
+            return StartedAhead(number=self.num_ahead, took_s=0.0)
+        if isinstance(request, Dismiss):
+            return Dismissed()
+        candidate_us = 40.0 + 10 * len(self.said)  # no interval of these is ever narrow
+        tens = (100.0,) * 3
         times = Times(
-            reference_us=tens, candidate_us=(5.0,) * 3, control_us=tens, num_calls=1, phases_s={}
+            reference_us=tens,
+            candidate_us=(candidate_us,) * 3,
+            control_us=tens,
+            num_calls=1,
+            phases_s={},
         )
-        return Repeated(times=times) if isinstance(request, Repeat) else Dismissed()
+        return Repeated(times=times)
 
-    workload = SimpleNamespace(name="w")
-    repetitions.measure(repetitions.Seat(ask, CPU, "crews"), repetitions.TrialConfig(), workload)
-    ahead = [one.clock.num_ahead for one in asked if isinstance(one, Repeat)]
-    assert ahead == [2, 2]
-    assert asked[-1] == Dismiss(goes_on=False)
-    seat = repetitions.Seat(ask, CPU, "crews")
-    repetitions.measure(seat, repetitions.TrialConfig(), workload, goes_on=True)
-    assert asked[-1] == Dismiss(goes_on=True)
+    def measure(self, goes_on=False, **config):
+        workload = SimpleNamespace(name="w")
+        repetitions.measure(self.seat, TrialConfig(**config), workload, goes_on=goes_on)
+        return " ".join(one.op for one in self.said)
+
+
+def test_the_device_is_held_for_what_is_ready_and_released_for_what_is_not(monkeypatch):
+    device = Device(monkeypatch, num_ahead=2)
+    said = device.measure(num_launches=5)
+    two = "start_ahead repeat repeat dismiss"
+    assert said == f"{two} {two} start_ahead repeat dismiss"
+    ahead = [one.clock.num_ahead for one in device.said if isinstance(one, StartAhead)]
+    assert ahead == [2, 2, 1]
+    dismissed = [one.goes_on for one in device.said if isinstance(one, Dismiss)]
+    assert dismissed == [True, True, False], "between repetitions the candidate goes on"
+
+
+def test_it_is_held_for_all_repetitions_where_nothing_starts_ahead(monkeypatch):
+    said = Device(monkeypatch, 0).measure(num_launches=3)
+    assert said == "start_ahead repeat repeat repeat dismiss"
+    said = Device(monkeypatch, 2).measure(num_launches=1)
+    assert said == "repeat dismiss", "the processes of a screening run already"
+
+
+def test_a_measurement_leaves_no_process_waiting_that_does_not_go_on(monkeypatch):
+    for goes_on in (True, False):
+        device = Device(monkeypatch, num_ahead=2)
+        device.measure(goes_on)
+        assert device.said[-1] == Dismiss(goes_on=goes_on)
+
+
+def test_a_verifier_that_has_failed_is_asked_for_nothing_more(monkeypatch):
+    device = Device(monkeypatch, num_ahead=2)
+
+    def failing(request, timeout_s):
+        device.said.append(request)
+        raise WorkerError("it is gone")
+
+    device.seat = Seat(failing, device.ask, CPU, "a device")
+    with pytest.raises(WorkerError):
+        device.measure()
+    assert [one.op for one in device.said] == ["start_ahead", "repeat"]
+    assert not device.is_held

@@ -15,6 +15,7 @@ from cudal1_ci.sandboxed.timing.round_times import error, is_plain, is_steady
 from cudal1_ci.sandboxed.timing.rounds import EARLY_ROUNDS
 from cudal1_ci.verification import repetitions
 from cudal1_ci.verification.config import TrialConfig
+from cudal1_ci.verification.device_hold import Seat
 
 COST_US = 100.0
 REFERENCE_US = [1000.0, 1100.0, 900.0]
@@ -99,13 +100,17 @@ def test_a_launch_without_a_candidate_never_does():
     assert not is_plain({"reference": lane, "control": lane}, 0.0, config)
 
 
+def no_answer(request, timeout_s):
+    raise AssertionError(request)
+
+
 @pytest.mark.parametrize(
     ("kind", "num_launches", "expected"),
     [("cuda", 1, 3), ("cuda", None, None), ("cuda", 3, None), ("cpu", 1, None)],
 )
 def test_it_is_for_the_only_launch_on_a_gpu(kind, num_launches, expected):
     device = Device(kind=kind, name="none", num_threads=1)
-    seat = repetitions.Seat(lambda request, timeout_s: {}, device, "none")
+    seat = Seat(no_answer, no_answer, device, "none")
     config = msgspec.structs.replace(TrialConfig(), num_launches=num_launches)
     clock = repetitions.clock_of(seat, config)
     assert clock.fewest_rounds == expected

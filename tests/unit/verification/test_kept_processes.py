@@ -26,6 +26,7 @@ from cudal1_ci.sandboxed.wire.verifier import Check, Limits, Verified
 from cudal1_ci.stats import speedups
 from cudal1_ci.stats.stopping import FEWEST
 from cudal1_ci.verification import Session
+from cudal1_ci.verification.device_hold import MOST_AHEAD
 from tests.unit.verification.test_session import (
     HEAD,
     QUICK,
@@ -88,6 +89,38 @@ def test_a_candidate_is_screened_once_and_confirmed_by_fresh_processes(session):
         assert (len(one.repetitions), one.prior_spread) == (1, None)
     for one in confirmed.measurements:
         assert len(one.repetitions) >= FEWEST and one.prior_spread is not None
+
+
+def test_processes_of_a_confirmation_start_before_the_device_is_held(session, monkeypatch):
+    monkeypatch.setitem(MOST_AHEAD, "cpu", 2)
+    problem = problem_of(REFERENCE, tensor(32, 16))
+    for text in (FAST, FAST + "# 1\n", FAST.replace("self.fc(x) -", "1 + self.fc(x) - 1 -")):
+        confirmed = evaluate(session, problem, text, "confirm")
+        spent = session.spent()
+        assert passes(confirmed.verdict), confirmed.verdict
+        num_pairs, loaded = spent["ask start_ahead"][0], spent["start_ahead: load"][0]
+        assert loaded == 6 * num_pairs, "two repetitions of three processes"
+        # What chooses the length of a batch is the reference alone, once.
+        assert spent.get("repeat: load", [0])[0] <= 1
+    wrong = evaluate(session, problem, FAST.replace("self.mean\n", "2 * self.mean\n"), "confirm")
+    assert wrong.verdict.status == "incorrect_values"
+
+
+def test_one_that_cannot_be_started_ahead_is_judged_by_its_repetition(session, monkeypatch):
+    monkeypatch.setitem(MOST_AHEAD, "cpu", 2)
+    problem = problem_of(REFERENCE, tensor(32, 16))
+    once = """
+import os, pathlib
+marks = pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+marks.mkdir(parents=True, exist_ok=True)
+(marks / str(len(list(marks.iterdir())))).touch()
+if len(list(marks.iterdir())) > 2:
+    raise ImportError("not again")
+"""
+    evaluation = evaluate(session, problem, once + FAST, "confirm")
+    assert (evaluation.verdict.status, evaluation.measurements) == ("compile_error", ())
+    assert "not again" in evaluation.verdict.findings[0].message
+    assert session.spent()["ask start_ahead"][0] == 1, "it passed its examination"
 
 
 def test_what_has_the_statements_of_its_reference_is_not_timed(session):

@@ -14,8 +14,9 @@ from cudal1_ci.sandboxed.wire import verdicts
 from cudal1_ci.sandboxed.wire.verifier import Repeated, Times
 from cudal1_ci.stats.spreads import USUAL
 from cudal1_ci.stats.stopping import FEWEST
-from cudal1_ci.verification import TrialConfig, repetitions
-from cudal1_ci.verification.repetitions import Seat, is_hopeless, measure
+from cudal1_ci.verification import TrialConfig, device_hold, repetitions
+from cudal1_ci.verification.device_hold import Seat
+from cudal1_ci.verification.repetitions import is_hopeless, measure
 from cudal1_ci.verification.spread_memory import SpreadMemory
 from tests.conftest import QUICK
 from tests.fakes import CPU, a_workload
@@ -46,10 +47,14 @@ def test_how_often_a_launch_that_says_nothing_is_made_again(rules, missing, expe
 CONFIG = msgspec.structs.replace(QUICK, measure_s=0.2)
 
 
+def no_ask(request, timeout_s):
+    raise AssertionError(f"on a CPU nothing is asked beside others, but {request.op} is")
+
+
 def measured(*replies: Repeated):
     """What is made of a judge's answers."""
     answers = iter(replies)
-    return measure(Seat(lambda *_: next(answers), CPU, "cpu"), CONFIG, a_workload())
+    return measure(Seat(lambda *_: next(answers), no_ask, CPU, "cpu"), CONFIG, a_workload())
 
 
 def counted(candidate_us: float = 50.0, control_us: float = 100.0) -> Repeated:
@@ -91,7 +96,7 @@ def test_waiting_for_the_device_is_no_time_of_measuring(monkeypatch):
         time.sleep(CONFIG.measure_s * 2)
         yield
 
-    monkeypatch.setattr(repetitions, "exclusive", held_by_others)
+    monkeypatch.setattr(device_hold, "exclusive", held_by_others)
     uneven = [counted(candidate_us=one) for one in (100.0, 70.0, 80.0, 60.0) * 3]
     assert len(measured(*uneven).repetitions) > FEWEST
 
@@ -104,7 +109,7 @@ def test_measuring_ends_when_its_time_is_spent():
         factor = next(times)  # no interval of these is ever narrow
         return counted(candidate_us=50.0 * factor)
 
-    measurement = measure(Seat(ask, CPU, "cpu"), CONFIG, a_workload())
+    measurement = measure(Seat(ask, no_ask, CPU, "cpu"), CONFIG, a_workload())
     assert len(measurement.repetitions) == FEWEST
 
 
@@ -116,7 +121,7 @@ def test_a_fixed_number_of_launches_and_no_process_is_started_for_more():
         return COUNTED
 
     config = msgspec.structs.replace(CONFIG, num_launches=3)
-    measurement = measure(Seat(ask, CPU, "cpu"), config, a_workload())
+    measurement = measure(Seat(ask, no_ask, CPU, "cpu"), config, a_workload())
     assert len(measurement.repetitions) == len(clocks) == 3
     ahead = [repetitions.num_ahead(config, "cuda", number) for number in range(3)]
     assert ahead == [3, 2, 1]
@@ -144,7 +149,7 @@ def test_what_controls_showed_is_expected_of_the_next_measurement(tmp_path):
 
     def spread_after(control_us: float) -> float:
         answers = iter([counted(control_us=control_us)] * 12)
-        seat = Seat(lambda *_: next(answers), CPU, "cpu", spreads=spreads)
+        seat = Seat(lambda *_: next(answers), no_ask, CPU, "cpu", spreads=spreads)
         return measure(seat, CONFIG, a_workload()).prior_spread
 
     assert spread_after(101.0) == USUAL["cpu"][1]
