@@ -4,8 +4,8 @@ from.
 The imports of Dynamo, Inductor and Triton take most of the time of a small compiled program. The
 list is fixed, as a candidate must not choose what that process imports. It is a separate process,
 because these modules fix at import what they read, such as environment variables. A program that
-sets some imports the modules itself. So does a program of a checkout, whose other files may set
-some.
+sets some imports the modules itself. So does a program of a checkout whose reference changes the
+environment when it is loaded.
 """
 
 from __future__ import annotations
@@ -31,10 +31,15 @@ _HEADERS = {"_HEADER_DIR": "precompiled_headers", "_HEADER_LOCK_DIR": "precompil
 """Folders that torch._inductor.codecache names when it is imported."""
 
 
-def modules_for(program: Program) -> tuple[str, ...]:
-    """Return the modules to import before the program."""
-    text = program.source if isinstance(program, TextProgram) else ""
-    return MODULES if _ASKS.search(text) and not _SETS.search(text) else ()
+def modules_for(program: Program, keeps_environment: bool) -> tuple[str, ...]:
+    """Return the modules to import before the program. `keeps_environment` says that the checkout
+    of a program, as its reference is, changes no environment variable."""
+    if isinstance(program, TextProgram):
+        texts = [program.source]
+    else:
+        texts = [one.text for one in program.overlay if keeps_environment]
+    asks = any(_ASKS.search(one) for one in texts)
+    return MODULES if asks and not any(_SETS.search(one) for one in texts) else ()
 
 
 def settle_in() -> None:

@@ -111,6 +111,8 @@ class Template:
         # Inside the folder that the host made and removes.
         self.scratch = Path(tempfile.mkdtemp(prefix="runners-", dir=Path.home()))
         self.builds = Builds(self.scratch / "builds")
+        self.keeps_environment = False
+        """Whether the reference changes no environment variable when it is loaded."""
         self.environment: dict[str, str] = {}
         """Variables of runners besides those of the template."""
         self.has_gpu = True
@@ -139,7 +141,7 @@ class Template:
     def source(self, program: Program | None) -> Source:
         """Return the process that runners of a program are forked from. The first program with
         torch.compile starts a second process for such programs."""
-        modules = modules_for(program) if program else ()
+        modules = modules_for(program, self.keeps_environment) if program else ()
         if not modules:
             return self.plain
         with self.branching:

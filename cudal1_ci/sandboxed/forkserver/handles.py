@@ -164,7 +164,9 @@ class RunnerHandle:
         self.channel: Channel | None = None
         self.process: Process | None = None
         self.ended = False
-        self.facts = Loaded(state=(), imported=(), inexact=(), is_lazy=False)
+        self.facts = Loaded(
+            state=(), imported=(), inexact=(), is_lazy=False, changes_environment=False
+        )
         self.segments: dict[str, AnySegment] = {}
         self.outgrown: dict[str, list[AnySegment]] = {}
         self.shared: list[tuple[Map | SettleIn, list[int]]] = []

@@ -108,6 +108,7 @@ class Subject:
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
         self.modules: set[str] = set()
+        self.environment: dict[str, str] = {}
         self.kept: list[list[torch.Tensor]] = []
         """Tensors that wait for `collect`."""
         self.cotangents: dict[int, list[torch.Tensor]] = {}
@@ -134,7 +135,7 @@ class Subject:
 
     def load(self, request: Load) -> Loaded | Raised:
         """Import the program and construct it. The dtype float64 makes the oracle."""
-        before = set(sys.modules)
+        before, self.environment = set(sys.modules), dict(os.environ)
         if request.device == "cuda":
             self.device = torch.device("cuda", 0)
             torch.cuda.set_device(self.device)
@@ -174,6 +175,7 @@ class Subject:
             imported=imported,
             inexact=tuple(self.inexact[:20]),
             is_lazy=is_lazy,
+            changes_environment=dict(os.environ) != self.environment,
         )
 
     def fill(self, number: int) -> Loaded:

@@ -195,6 +195,8 @@ class Case:
     """Another state, and the answer on the first trial once it is loaded after the trials."""
     inexact: frozenset[str] | None = None
     """What of the reference's state has types of its own; None before it was loaded."""
+    changes_environment: bool = False
+    """Whether loading the reference changes environment variables."""
     reached: frozenset[str] | None = None
     """Inputs and parameters that the reference's gradients reach, once a patch was right."""
     contract: Any = None

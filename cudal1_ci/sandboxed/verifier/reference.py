@@ -131,6 +131,7 @@ def initial_state(
     with ExitStack() as own:
         runner = own.enter_context(case.runner(template, case.program, limits))
         template.warm(runner.facts.imported)
+        case.changes_environment = runner.facts.changes_environment
         slots, size = place(runner.facts.state)
         tensors = []
         if slots:

@@ -278,7 +278,7 @@ class Verifier:
             known = self.known.find(request.key)
         if known is not None:
             self.cases, self.findings = known
-            return passed(self.findings)
+            return self.learned()
         started_s = time.monotonic()
         # Processes that other candidates were timed with, and their memory, would be released
         # during it, after the amount of memory was settled.
@@ -294,6 +294,12 @@ class Verifier:
             near, far = self.accelerator.memory_bytes(), free_memory_bytes()
             with self.template.spent.over("put aside"):
                 self.known.keep(request.key, (self.cases, self.findings), near, far, took_s)
+        return self.learned()
+
+    def learned(self) -> Verified:
+        """Return that candidates can be compared, once runners of them know of the reference."""
+        changes = any(case.changes_environment for case in self.cases.values())
+        self.template.keeps_environment = not changes
         return passed(self.findings)
 
     def learn(self, problem: Problem, seed: int, keeps: bool = False) -> list[Finding]:

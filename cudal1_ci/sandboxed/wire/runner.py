@@ -64,6 +64,8 @@ class Loaded(Answer):
     """What of its state has a type of the program's own (runner/exact_types.py)."""
     is_lazy: bool
     """Whether its first call makes some of its state, as the modules `Lazy...` of torch do."""
+    changes_environment: bool
+    """Whether environment variables are others since it was loaded."""
 
     def slots_said(self) -> Iterable[Slot]:
         return self.state

@@ -86,5 +86,5 @@ def called(**fields: Any) -> Called:
     slot = OutputSlot(dtype="float32", shape=(2, 3), stride=(3, 1), device="cpu", own_stride=(3, 1))
     usual = {"structure": "*", "types": ("Tensor",), "aliases": ((),), "shares": ((),)}
     usual |= {"used_rng": False, "seeded": False, "slots": (slot,), "num_leaves": 1}
-    usual |= {"lazy": (), "is_rewritten": False}
+    usual |= {"lazy": (), "is_rewritten": False, "joined": ()}
     return Called(**{**usual, **fields})

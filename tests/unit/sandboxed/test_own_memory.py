@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from cudal1_ci.sandboxed.runner.sharing import shares
+from cudal1_ci.sandboxed.runner.sharing import joined_gradients, shares
 from cudal1_ci.sandboxed.verifier.cases import Rejected
 from cudal1_ci.sandboxed.verifier.output_aliasing import compare_memory
 from tests.unit.sandboxed.messages import called
@@ -31,6 +31,32 @@ def test_memory_of_the_module_and_of_earlier_calls_is_told():
     assert found == [["state"], ["state"], ["earlier"], [], [], []]
     assert shares(outputs[:1], None, []) == [[]]
     assert shares([module.passing], module, [[module.passing]]) == [["state", "earlier"]]
+
+
+def joined(token, positions, elsewhere=None):
+    """Pairs of a module's parameters that lie in the same memory, by their gradients."""
+    names = ("token", "positions", "elsewhere")
+    state = {}
+    for name, gradient in zip(names, (token, positions, elsewhere), strict=True):
+        if gradient is not None:
+            state[name] = torch.nn.Parameter(torch.zeros(gradient.shape))
+            state[name].grad = gradient
+    return joined_gradients(state)
+
+
+def test_gradients_that_lie_in_the_same_memory():
+    buffer = torch.zeros(8, 4)
+    assert joined(buffer[:1], buffer) == ["`token` and `positions`"]
+    assert joined(buffer[3:5], buffer[4:]) == ["`token` and `positions`"]
+    assert joined(buffer[:4], buffer[4:], buffer[:0]) == [], "beside each other"
+    assert joined(torch.zeros(2), torch.zeros(2)) == []
+    assert joined_gradients({"buffer": torch.zeros(2)}) == []
+
+
+def test_a_parameter_of_two_names_has_one_gradient():
+    tied = torch.nn.Parameter(torch.zeros(4))
+    tied.grad = torch.zeros(4)
+    assert joined_gradients({"encoder": tied, "decoder": tied}) == []
 
 
 def call(shares, stride=(3, 1), aliases=()):
@@ -60,6 +86,8 @@ OWN, STATE, AGAIN, BROADCAST = call([]), call(["state"]), call(["earlier"]), cal
         ([OWN], [BROADCAST], "output.overlaps"),
         ([OWN], [call([], (1, 1))], "output.overlaps"),
         ([BROADCAST], [STATE], "output.aliases_state"),
+        ([OWN], [called(joined=("`a` and `b`",))], "gradients.joined"),
+        ([called(joined=("`a` and `c`",))], [called(joined=("`a` and `b`",))], "gradients.joined"),
     ],
 )
 def test_an_output_that_is_no_memory_of_its_own_is_refused(ours, theirs, rule):
@@ -72,6 +100,7 @@ def test_an_output_that_is_no_memory_of_its_own_is_refused(ours, theirs, rule):
         ([OWN, OWN], [OWN, OWN]),
         ([OWN], [call([], (6, 2))]),
         ([STATE], [OWN]),
+        ([called(joined=("`a` and `b`",))], [called(joined=("`a` and `b`",))]),
         ([OWN, AGAIN], [STATE, STATE]),
         ([STATE, STATE], [OWN, AGAIN]),
         ([BROADCAST], [call([], (0, 0))]),

@@ -8,9 +8,19 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
+from cudal1_ci.records import (
+    Call,
+    Candidate,
+    OverlayFile,
+    Problem,
+    TensorSpec,
+    TreeProgram,
+    Workload,
+)
 from cudal1_ci.sandboxed.builds import torch_compiler
 from cudal1_ci.sandboxed.forkserver import server
 from cudal1_ci.sandboxed.forkserver.client import Template
@@ -158,10 +168,41 @@ def test_what_is_warmed_is_so_for_both(started):
     ],
 )
 def test_who_asks_for_the_compiler(source, asks):
-    modules = torch_compiler.modules_for(text(source))
+    modules = torch_compiler.modules_for(text(source), keeps_environment=False)
     assert modules == (torch_compiler.MODULES if asks else ())
 
 
-def test_a_checkout_imports_the_compiler_itself():
-    """Its other files may set what the compiler reads when it is imported."""
-    assert torch_compiler.modules_for(tree("/r", **{"a.py": "torch.compile(f)"})) == ()
+def test_a_checkout_that_changes_the_environment_imports_the_compiler_itself():
+    """What it sets may be what the compiler reads when it is imported."""
+    asks, sets = "torch.compile(f)", "os.environ['TORCH_LOGS'] = '+inductor'"
+    modules_for = torch_compiler.modules_for
+    compiled = tree("/r", **{"a.py": asks, "b.py": "import torch"})
+    assert modules_for(compiled, keeps_environment=True) == torch_compiler.MODULES
+    assert modules_for(compiled, keeps_environment=False) == ()
+    assert modules_for(tree("/r", **{"a.py": asks, "b.py": sets}), keeps_environment=True) == ()
+    assert modules_for(tree("/r"), keeps_environment=True) == ()
+
+
+@pytest.mark.starts_verifier
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_candidate_in_a_checkout_finds_the_compiler_imported(tmp_path, session, changes):
+    """Unless a file of the checkout sets what the compiler may read."""
+    reference = (
+        "import torch, settings\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+    )
+    sets = "import os\n\nos.environ['TORCHDYNAMO_VERBOSE'] = '1'\n" if changes else ""
+    (tmp_path / "settings.py").write_text(sets)
+    (tmp_path / "m.py").write_text(reference + "        return x + 1\n")
+    has = f"        assert ('torch._inductor.compile_fx' in sys.modules) is {not changes}\n"
+    asks = "        # as torch.compile would\n        return 1 + x\n"
+    overlay = OverlayFile(path="m.py", text="import sys\n" + reference + has + asks)
+    program = TreeProgram(
+        root=str(tmp_path), import_root=".", import_path="m:Model", digest=f"d{changes}"
+    )
+    call = Call(args=(TensorSpec(shape=(8,), dtype="float32"),))
+    workload = Workload(name="w", provenance="declared", call=call)
+    problem = Problem(reference=program, workloads=(workload,))
+    changed = msgspec.structs.replace(program, overlay=(overlay,))
+    candidate = Candidate(problem_id=problem.id, program=changed, proposer="test")
+    verdict = session.examine(problem, candidate)
+    assert verdict.status == "passed", verdict

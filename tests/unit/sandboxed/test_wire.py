@@ -188,12 +188,19 @@ COST = {
     "is_cut": False,
 }
 GOOD = {
-    runner.Fill: {"state": [], "imported": [], "inexact": [], "is_lazy": True},
+    runner.Fill: {
+        "state": [],
+        "imported": [],
+        "inexact": [],
+        "is_lazy": True,
+        "changes_environment": False,
+    },
     runner.Load: {
         "state": [{**SLOT, "key": "fc.weight", "is_parameter": True}],
         "imported": ["numpy"],
         "inexact": ["`_buffers` of the module is a Table"],
         "is_lazy": False,
+        "changes_environment": True,
     },
     runner.ListImported: {"names": ["numpy"]},
     runner.MakeCalls: {
@@ -338,7 +345,13 @@ BAD = [
     (runner.Batch, [], ""),
     (
         runner.Load,
-        {"state": [SLOT], "imported": [], "inexact": [], "is_lazy": False},
+        {
+            "state": [SLOT],
+            "imported": [],
+            "inexact": [],
+            "is_lazy": False,
+            "changes_environment": False,
+        },
         "state[0].is_parameter",
     ),
     (runner.ListImported, {"names": "numpy"}, "names"),
