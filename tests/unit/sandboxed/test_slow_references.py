@@ -27,19 +27,30 @@ def clock():
     return clock
 
 
-@pytest.mark.parametrize(("seconds", "is_left_out"), [(SPARE_S - 1, False), (SPARE_S + 1, True)])
-def test_a_workload_is_left_out_where_others_are_slow(clock, monkeypatch, seconds, is_left_out):
+@pytest.mark.parametrize(
+    ("seconds", "modes", "taken_up"),
+    [
+        (SPARE_S - 1, ("infer", "infer", "infer"), (0, 1)),
+        (SPARE_S + 1, ("infer", "infer", "infer"), (0,)),
+        (SPARE_S + 1, ("train", "train", "infer"), (0, 2)),
+        (SPARE_S + 1, ("infer", "train", "infer"), (0, 1)),
+    ],
+)
+def test_of_a_slow_reference_one_workload_of_each_mode_is_taken_up(
+    clock, monkeypatch, seconds, modes, taken_up
+):
     def make_case(template, accelerator, problem, workload, limits, seed, hold, precision):
         clock.now_s += seconds
         return SimpleNamespace(name=workload.name, findings=[])
 
     monkeypatch.setattr(module, "make_case", make_case)
     judge = Verifier(1, SimpleNamespace(kind="cpu"), clock)
-    workloads = [SimpleNamespace(name=name) for name in ("first", "second")]
+    workloads = [SimpleNamespace(name=str(one), mode=mode) for one, mode in enumerate(modes)]
     judge.limits = Limits(1.0, 1.0)
     findings = judge.learn(SimpleNamespace(workloads=workloads), 0)
-    assert [one.rule for one in findings] == ["workload.left_out"] * is_left_out
-    assert set(judge.cases) == ({"first"} if is_left_out else {"first", "second"})
+    num_left_out = len(modes) - len(taken_up)
+    assert [one.rule for one in findings] == ["workload.left_out"] * num_left_out
+    assert set(judge.cases) == {str(one) for one in taken_up}
 
 
 @pytest.mark.parametrize(

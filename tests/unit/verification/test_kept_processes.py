@@ -242,6 +242,7 @@ def a_case(name: str, num_bytes: int):
         state=[Tensor(num_bytes)],
         source=SimpleNamespace(made=[], pool=None),
         remembers=False,
+        changes_environment=False,
         **fields,
     )
 
