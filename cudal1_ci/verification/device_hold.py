@@ -55,7 +55,7 @@ class Seat:
 class Hold:
     """A hold on the device for the repetitions of a workload, which starts with the first one.
 
-    The processes of the next repetitions are started before, beside other verifiers. Where a
+    The processes of the next repetitions are started before, next to other verifiers. Where a
     program compiles in its first call, that takes much longer than to time it. The device is
     released for it between repetitions too. Where nothing can be started ahead, the device is held
     for all repetitions: with a wait before each, several verifiers would take much longer.

@@ -436,7 +436,7 @@ class Verifier:
         return self.drawn[case.name, keys]
 
     def start_ahead(self, workload: str, clock: Clock) -> StartedAhead:
-        """Start what the next repetitions need, beside other verifiers. Where that fails, the
+        """Start what the next repetitions need, next to other verifiers. Where that fails, the
         repetition tries it again, and says why."""
         started_s, number = self.template.awake_s(), 0
         case, is_tight = self.at_hand.get(workload), workload in self.tight
