@@ -24,6 +24,7 @@ import msgspec
 
 from cudal1_ci.compare.bench import Bench, each, policy_of
 from cudal1_ci.compare.contracts import examine_contracts
+from cudal1_ci.compare.helpers import helpers_within
 from cudal1_ci.compare.looks import NO_BUDGET, Looks, entry
 from cudal1_ci.compare.messages import refusal, said
 from cudal1_ci.compare.pairs import Pairs, in_order
@@ -64,7 +65,8 @@ def compare(pairs: Pairs, bench: Bench) -> tuple[list[Entry], Literal["done", "b
     if bench.examines:
         examine_contracts(looks, bench)
     entries = [entry(one, wanted, bench.config) for one in looks]
-    return [*entries, *pairs.others], "budget" if bench.was_cut else "done"
+    others = helpers_within(pairs.others, looks, bench)
+    return [*entries, *others], "budget" if bench.was_cut else "done"
 
 
 def look_at_each(

@@ -81,6 +81,9 @@ class Comparison(Published, frozen=True, kw_only=True):
     """Why it was not compared: it is new, was removed, or could not be called."""
     cause: Cause | None = None
     """What kind of reason that is; None where all was measured, or there was nothing to measure."""
+    within: tuple[Text, ...] = ()
+    """`path:qualname` of targets that were measured, in whose calls it ran, where it has no call of
+    its own."""
     previous: Text | None = None
     """`path:qualname` in the base, where it was renamed or moved and is compared all the same."""
     output_change: Text | None = None

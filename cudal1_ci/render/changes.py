@@ -43,6 +43,7 @@ VERDICT_WORDS = {
     "removed": "removed",
     "skipped": "not measured",
 }
+BY_CALLERS = "measured by callers"
 ICONS = {
     "regression": "\N{LARGE RED CIRCLE}",
     "improvement": "\N{LARGE GREEN CIRCLE}",
@@ -75,7 +76,13 @@ class Changes:
         return self.of(*MEASURED)
 
     def of(self, *verdicts: str) -> tuple[Change, ...]:
-        return tuple(change for change in self.all if change.comparison.verdict in verdicts)
+        found = (change for change in self.all if change.comparison.verdict in verdicts)
+        return tuple(change for change in found if not change.comparison.within)
+
+    @property
+    def helpers(self) -> tuple[Change, ...]:
+        """Return what has no call of its own, and was measured by what calls it."""
+        return tuple(change for change in self.all if change.comparison.within)
 
     def count(self, verdict: str) -> int:
         return len(self.of(verdict))
@@ -147,6 +154,8 @@ def cell_text(cell: Comparison | ComparedWorkload | None) -> str:
     """
     if cell is None:
         return NOT_MEASURED
+    if isinstance(cell, Comparison) and cell.within:
+        return BY_CALLERS
     word = VERDICT_WORDS[cell.verdict]
     has_numbers = cell.verdict in ("regression", "improvement")
     return f"{numbers_text(cell)} {word}".strip() if has_numbers else word
@@ -209,6 +218,8 @@ def icon_counts_text(found: Changes) -> str:
         for verdict, word in VERDICT_WORDS.items()
         if found.count(verdict)
     ]
+    if found.helpers:
+        said.append(f"{ICONS['same']} {len(found.helpers)} {BY_CALLERS}")
     return ", ".join(said)
 
 
@@ -216,7 +227,7 @@ def counts_text(found: Changes) -> str:
     """Format `2 slower (1 acknowledged), 1 faster, 10 same; 1 new`; empty where nothing was
     compared.
     """
-    counts = Counter(change.comparison.verdict for change in found.all)
+    counts = Counter({verdict: found.count(verdict) for verdict in VERDICT_WORDS})
     words = {
         verdict: f"{counts[verdict]} {VERDICT_WORDS[verdict]}"
         for verdict in SEVERITY
@@ -227,7 +238,8 @@ def counts_text(found: Changes) -> str:
     order = ("regression", "improvement", "same", "inconclusive")
     measured = ", ".join(words[verdict] for verdict in order if verdict in words)
     others = ", ".join(words[v] for v in ("new", "removed", "skipped") if v in words)
-    return "; ".join(part for part in (measured, others) if part)
+    helpers = f"{len(found.helpers)} {BY_CALLERS}" if found.helpers else ""
+    return "; ".join(part for part in (measured, others, helpers) if part)
 
 
 def headline(

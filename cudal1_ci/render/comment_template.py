@@ -131,6 +131,7 @@ def told_of(document: Report, about: About) -> dict[str, Any]:
         "changed_outputs": [c for c in found.all if c.comparison.output_change],
         "acknowledged": [c for c in found.all if is_agreed(c.comparison)],
         "not_measured": _not_measured(document),
+        "helpers": found.helpers,
         "noise": [_noise(document, device) for device in document.devices[:MAX_DEVICES]],
         "ended": ENDED_WORDS.get(document.ended),
         "policy_text": policy_text(about.policy),
@@ -214,7 +215,7 @@ def _not_measured(document: Report) -> tuple[SkippedGroup, ...]:
 def _reason(entry: Entry) -> str | None:
     if entry.comparison is None:
         return entry.skipped
-    if entry.comparison.verdict == "skipped":
+    if entry.comparison.verdict == "skipped" and not entry.comparison.within:
         return entry.comparison.reason or entry.skipped or ""
     return None
 

@@ -214,6 +214,7 @@ def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
             verdict=regression.worst(one.verdict for one in comparisons),
             reason="; ".join(reasons) or None,
             cause=joined_cause(comparisons),
+            within=tuple(dict.fromkeys(name for one in comparisons for name in one.within)),
             previous=_only(one.previous for one in comparisons),
             output_change="; ".join(changes) or None,
             acknowledged=agreed[0] if agreed and all(agreed) else None,

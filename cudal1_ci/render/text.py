@@ -33,7 +33,7 @@ from cudal1_ci.records import (
     Workload,
 )
 from cudal1_ci.records.call_text import call_text
-from cudal1_ci.render.changes import VERDICT_WORDS, Change, Changes, headline, row_text
+from cudal1_ci.render.changes import BY_CALLERS, VERDICT_WORDS, Change, Changes, headline, row_text
 from cudal1_ci.render.columns import is_narrow, print_heading, print_line, table_of, target_width
 from cudal1_ci.render.digest import (
     SUSPECTED_WORDS,
@@ -345,7 +345,7 @@ def _changes_table(found: Changes, several_devices: bool) -> Table:
 def _print_change(change: Change, several_devices: bool, console: Console) -> None:
     """Print a change as a list, for narrow terminals."""
     comparison = change.comparison
-    verdict = VERDICT_WORDS[comparison.verdict]
+    verdict = BY_CALLERS if comparison.within else VERDICT_WORDS[comparison.verdict]
     style = CHANGE_STYLES.get(comparison.verdict, "")
     print_line(console, f"{target_text(change.entry.target)}: {verdict}", style, indent=2)
     for row in comparison.rows:

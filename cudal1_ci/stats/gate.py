@@ -32,6 +32,7 @@ State = Literal[
     "same",
     "faster",
     "new",
+    "within",
     "agreed",
     "nothing_to_measure",
     "slower",
@@ -53,6 +54,7 @@ STATES: dict[State, tuple[Question, str]] = {
     "same": ("fine", "measured, and no slower"),
     "faster": ("fine", "measured, and faster"),
     "new": ("fine", "not in the base, and not another name of something that was"),
+    "within": ("fine", "has no call of its own, and ran in calls that were measured"),
     "agreed": ("fine", "a person with the right to write has agreed to it"),
     "nothing_to_measure": ("fine", "the change touches no target"),
     "slower": ("fail-on", "measured, and slower"),
@@ -220,6 +222,8 @@ def state_of(cause: Cause) -> State:
 def _state_of(comparison: Comparison) -> State:
     if comparison.verdict == "inconclusive":
         return "inconclusive" if comparison.rows else "unmeasured"
+    if comparison.verdict == "skipped" and comparison.within:
+        return "within"
     state = _OF_VERDICT[comparison.verdict]
     is_excused = STATES[state][0] == "on-missing" and comparison.acknowledged is not None
     return "agreed" if is_excused else state

@@ -32,10 +32,15 @@ PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "gate.md").read_text(
 US = "github-actions[bot]"
 BROKEN = (ContractCheck(aspect="dtype float64", result="broken", detail="it fails"),)
 NEW = Entry(target=a_target("Fresh"), comparison=Comparison(verdict="new", reason="it is new"))
+HELPER = msgspec.structs.replace(
+    lacking("skipped", a_target("helper", line=9)),
+    comparison=Comparison(verdict="skipped", reason="it ran in calls", within=("m.py:f",)),
+)
 SAMPLES: dict[str, tuple[Entry, ...]] = {
     "same": (compared("same", 1.0),),
     "faster": (compared("improvement", 0.5),),
     "new": (NEW,),
+    "within": (compared("same", 1.0), HELPER),
     "agreed": (compared("regression", 1.5, acknowledged=agreed(1.6)),),
     "nothing_to_measure": (),
     "slower": (compared("regression", 1.5),),
@@ -160,7 +165,9 @@ def drawn(number: random.Random) -> tuple[Entry, ...]:
             fields["acknowledged"] = agreed(number.choice([1.2, 1.6]))
         if number.random() < 0.2:
             fields["contract"] = BROKEN
-        if verdict == "new":
+        if verdict == "new" and number.random() < 0.5:
+            entries.append(msgspec.structs.replace(HELPER, target=target))
+        elif verdict == "new":
             entries.append(msgspec.structs.replace(NEW, target=target))
         else:
             entries.append(compared(verdict, number.choice([0.5, 1.0, 1.5]), target, **fields))
