@@ -2,8 +2,9 @@
 
 A mapping of a YAML or JSON file holds arguments of a class that it names: by `_target_` (Hydra), by
 `target` with `params`, by a name, or by its own key. So does one whose keys are all arguments of
-the constructor, or has all that the constructor reads of its only argument, a configuration. Values
-that another file gives are left out. Dictionaries of the class's own module are read like a file.
+the constructor, or has all that the constructor reads of its only argument, a configuration. Files
+that its `defaults` name are read too (composed.py). Values that only a command line gives are left
+out. Dictionaries of the class's own module are read like a file.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .arguments import CONFIGS, MAX_DEPTH, constructions
+from .composed import composed
 from .smaller import DEPTHS
 
 PATHS = ("_target_", "target", "class_path")
@@ -39,6 +41,7 @@ VARIANTS = (
     *("small", "s", "base", "b", "medium", "m", "large", "l", "huge", "giant"),
 )
 """Words of a name that say how large a variant is, the smallest first."""
+DEFAULTS = re.compile(r"^defaults:", re.MULTILINE)
 UNKNOWN = object()
 """A value that a file does not give."""
 
@@ -138,8 +141,9 @@ def documents(
     for path in paths:
         text = text_of(root / path)
         has_needed = needed and all(one in text for one in needed)
-        if has_needed or cls.__name__.lower() in plain(text):  # reading YAML takes long
-            yield path, parsed(root / path)
+        names = has_needed or cls.__name__.lower() in plain(text)
+        if names or DEFAULTS.search(text):  # reading YAML takes long
+            yield path, composed(root / path, root, parsed, text_of)
     own = vars(sys.modules[cls.__module__])
     tables = {name: value for name, value in own.items() if isinstance(value, dict)}
     yield own_path, {name: value for name, value in tables.items() if not name.startswith("__")}

@@ -122,6 +122,66 @@ def test_what_another_file_gives_is_guessed(tmp_path):
     assert shown(tmp_path, Vit, b=endless) == [("b.yaml", {"dim": 64, "depth": 2, "rate": 0.5})]
 
 
+@pytest.fixture
+def hydra(tmp_path):
+    """Writes files, and returns the arguments that the last one shows of a class."""
+
+    def arguments(cls, **files):
+        for place, text in files.items():
+            path = tmp_path / "conf" / f"{place.replace('__', '/')}.yaml"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(textwrap.dedent(text), encoding="utf-8")
+        last = path.relative_to(tmp_path).as_posix()
+        return [one.arguments for one in configured.configured(cls, tmp_path, [last], "m.py")]
+
+    return arguments
+
+
+def test_a_configuration_has_what_its_defaults_name(hydra):
+    """A group below its key, a file of the same folder in its place, and its own values last."""
+    found = hydra(
+        Vit,
+        model__base=f"_target_: {__name__}.Vit\ndim: 64\ndepth: 1\nrate: 0.5\n",
+        model__small="defaults: [base]\ndim: 8\n",
+        config="defaults:\n  - model: small\n  - optimizer: adam\nmodel: {rate: 0.2}\n",
+    )
+    assert found == [{"dim": 8, "depth": 1, "rate": 0.2}]
+
+
+@pytest.mark.parametrize(
+    ("defaults", "expected"),
+    [
+        ("[_self_, {model: small}]", {"dim": 8, "depth": 1}),
+        ("[{model: small}]", {"dim": 16, "depth": 1}),
+        ("[{override /model: small}]", {"dim": 16, "depth": 1}),
+        ("[{optional model@model: [small]}]", {"dim": 16, "depth": 1}),
+        ("[{model: none}]", None),
+        ("[{model: null}, {model: '???'}, {model: '${size}'}]", None),
+        ("[{sizes@model: small}]", {"dim": 16, "depth": 1}),
+        ("[experiment/one]", {"dim": 16, "depth": 1}),
+        ("[../../model/small]", None),
+    ],
+)
+def test_defaults_in_each_usual_spelling(hydra, defaults, expected):
+    path = f"{__name__}.Vit"
+    small = f"_target_: {path}\ndim: 8\ndepth: 1\n"
+    found = hydra(
+        Vit,
+        model__small=small,
+        sizes__small=small,
+        experiment__one=f"# @package _global_\nmodel: {{_target_: {path}, dim: 8, depth: 1}}",
+        config=f"defaults: {defaults}\nmodel: {{dim: 16}}\n",
+    )
+    assert found == ([] if expected is None else [expected])
+
+
+def test_defaults_that_name_each_other_end(hydra):
+    others = ", ".join("abcdefgh")
+    files = dict.fromkeys("abcdefg", f"defaults: [{others}]\ndim: 8\n")
+    found = hydra(Vit, **files, h=f"defaults: [{others}]\nvit: {{dim: 8, depth: 1}}\n")
+    assert found == [{"dim": 8, "depth": 1}]
+
+
 def test_few_layers_are_tried_first_and_the_smallest_variants(tmp_path):
     text = "{{name: Vit, dim: {}, depth: 12}}"
     files = {f"vit_{name}": text.format(dim) for name, dim in [("large", 32), ("tiny", 8)]}
