@@ -19,6 +19,7 @@ import json
 import re
 import sys
 import textwrap
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,6 +105,26 @@ def is_name_of(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
+def settings_class(cls: Any, settings: str) -> Any:
+    """Return the class of a constructor's configuration, by its annotation or as models of
+    transformers name it; None where none is known."""
+    named = getattr(cls, "config_class", None)
+    with contextlib.suppress(Exception):  # an annotation may be of what is not there
+        named = named or typing.get_type_hints(cls.__init__).get(settings)
+    return named if isinstance(named, type) and not issubclass(named, dict) else None
+
+
+def settings_of(value: Any, kind: Any) -> Any:
+    """Return a mapping as a configuration of its class, which has defaults for the rest. Where that
+    takes no such values, it is an object with the keys as attributes."""
+    if kind is not None and isinstance(value, dict):
+        with contextlib.suppress(Exception):
+            parameters = inspect.signature(kind).parameters
+            is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+            return kind(**{key: one for key, one in value.items() if is_open or key in parameters})
+    return with_attributes(value)
+
+
 def with_attributes(value: Any) -> Any:
     """Return a mapping as an object with its keys as attributes."""
     if not isinstance(value, dict):
@@ -153,7 +174,8 @@ def recipes(constructor: Constructor, source: str, arguments: dict[str, Any]) ->
     """Yield ways to make an object of arguments, with guesses for those that are not known."""
     known = {name: instantiated(value) for name, value in arguments.items()}
     if constructor.settings and not constructor.is_dict:
-        known = {name: with_attributes(value) for name, value in known.items()}
+        kind = settings_class(constructor.cls, constructor.settings)
+        known = {name: settings_of(value, kind) for name, value in known.items()}
     for more in constructions(constructor.cls, known):
         yield Recipe(source, functools.partial(constructor.cls, **more), more)
 
@@ -300,4 +322,4 @@ def parsed(path: Path) -> Any:
     return None
 
 
-__all__ = ["Recipe", "configured", "variant"]
+__all__ = ["Recipe", "configured", "text_of", "variant"]

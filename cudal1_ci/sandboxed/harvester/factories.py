@@ -1,43 +1,76 @@
-"""Find functions of a module that return an object of a class and need no argument: the variants of
-a registry, or the values of a table of them."""
+"""Find functions that return an object of a class and need no argument: the variants of a registry,
+or the values of a table of them. They are in the module of the class, or in others of its package
+that import it."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import functools
+import importlib
 import inspect
+import itertools
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from .configured import Recipe, variant
+from .configured import Recipe, text_of, variant
 
 MAX_FACTORIES = 3
 """Functions that are tried for a class, the smallest variants first."""
+MOST_FILES = 500
+"""Files of a package in which functions are looked for."""
 NOT_MADE = frozenset({"main", "train", "run", "demo"})
 
 
-def factories(cls: Any, path: str) -> Iterator[Recipe]:
-    """Yield ways to make an object of a class by functions of its module, whose file is `path`."""
-    module = sys.modules[cls.__module__]
-    makers = returning(module, cls.__name__) - NOT_MADE
+def factories(cls: Any, root: Path, path: str) -> Iterator[Recipe]:
+    """Yield ways to make an object of a class by functions of its module, whose file is `path`,
+    then by those of other modules of its package."""
+    own = makers(sys.modules[cls.__module__], cls)
+    for name in sorted(own, key=variant)[:MAX_FACTORIES]:
+        yield Recipe(f"{path}:{name}", functools.partial(returned, own[name], cls), {})
+    for place, module in others(cls, root):
+        found = makers(module, cls)
+        for name in sorted(found, key=variant)[:MAX_FACTORIES]:
+            yield Recipe(f"{place}:{name}", functools.partial(returned, found[name], cls), {})
+
+
+def makers(module: types.ModuleType, cls: Any) -> dict[str, Callable[..., Any]]:
+    """Return what makes a class without arguments, of the functions and tables of a module."""
+    names = returning(source_of(module), cls.__name__) - NOT_MADE
     calls: dict[str, Callable[..., Any]] = {
         name: value
         for name, value in vars(module).items()
         if isinstance(value, types.FunctionType)
-        and value.__module__ == cls.__module__
-        and name in makers
+        and value.__module__ == module.__name__
+        and name in names
         and not name.startswith(("_", "test_"))
     }
     for table, values in list(vars(module).items()):
         for key, value in values.items() if isinstance(values, dict) else ():
             if makes(value, cls) and value not in calls.values():
                 calls[f"{table}[{key!r}]"] = value
-    ready = {name: value for name, value in calls.items() if needs_nothing(value)}
-    for name in sorted(ready, key=variant)[:MAX_FACTORIES]:
-        yield Recipe(f"{path}:{name}", functools.partial(returned, ready[name], cls), {})
+    return {name: value for name, value in calls.items() if needs_nothing(value)}
+
+
+def others(cls: Any, root: Path) -> Iterator[tuple[str, types.ModuleType]]:
+    """Yield other modules of a class's package that import the class and may return it, with their
+    paths. Only those are imported."""
+    package, _, rest = cls.__module__.partition(".")
+    folder = Path(getattr(sys.modules.get(package), "__file__", None) or root).parent
+    if not rest or not folder.is_relative_to(root):
+        return
+    for file in itertools.islice(sorted(folder.rglob("*.py")), MOST_FILES):
+        name = ".".join((package, *file.relative_to(folder).with_suffix("").parts))
+        if name == cls.__module__ or file.name.startswith(("_", "test_")):
+            continue
+        text = text_of(file)
+        if re.search(rf"\bimport\b[^#]*\b{cls.__name__}\b", text) and returning(text, cls.__name__):
+            with contextlib.suppress(Exception):  # another one may do
+                yield file.relative_to(root).as_posix(), importlib.import_module(name)
 
 
 def returned(function: Callable[..., Any], cls: Any) -> Any:
@@ -74,12 +107,17 @@ def makes(value: Any, cls: Any) -> bool:
     return is_lambda and cls.__name__ in value.__code__.co_names
 
 
-def returning(module: types.ModuleType, name: str) -> set[str]:
-    """Return the functions of a module whose result is made of a name: by a call of it, or by
-    another one of these functions."""
-    with contextlib.suppress(OSError, TypeError, SyntaxError):
-        tree = ast.parse(inspect.getsource(module))
-        functions = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+def source_of(module: types.ModuleType) -> str:
+    with contextlib.suppress(OSError, TypeError):
+        return inspect.getsource(module)
+    return ""
+
+
+def returning(source: str, name: str) -> set[str]:
+    """Return the functions of a text whose result is made of a name: by a call of it, or by another
+    one of these functions."""
+    with contextlib.suppress(SyntaxError, ValueError):
+        functions = [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef)]
         used = {one.name: names_in_result(one) for one in functions}
         found: set[str] = set()
         while more := {one for one in used if used[one] & {name, *found}} - found:

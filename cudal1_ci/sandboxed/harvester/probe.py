@@ -101,7 +101,7 @@ def class_of(module_name: str, qualname: str) -> Any:
 def shown(cls: Any, opened: OpenHarvest, path: str) -> Iterator[Recipe]:
     """Yield ways to make an object of a class that the checkout shows."""
     yield from configured(cls, Path(opened.root), opened.configurations, path)
-    yield from factories(cls, path)
+    yield from factories(cls, Path(opened.root), path)
 
 
 def guessed(cls: Any, *_: Any) -> Iterator[Recipe]:

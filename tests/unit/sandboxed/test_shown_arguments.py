@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib
 import json
 import sys
 import textwrap
@@ -36,6 +38,40 @@ class OfSettings(torch.nn.Module):
         super().__init__()
         self.fc = torch.nn.Linear(cfg.dim, cfg.head.dim)
         self.rate = getattr(cfg, "rate", 0.0)
+
+
+@dataclasses.dataclass
+class Settings:
+    dim: int
+    heads: int
+    rate: float = 0.5
+
+
+class Known:
+    """As configurations of transformers: it takes whatever it is given."""
+
+    def __init__(self, dim=1, heads=1, **more):
+        self.dim, self.heads, self.rate = dim, heads, 0.5
+
+
+class OfDataclass(torch.nn.Module):
+    def __init__(self, config: Settings):
+        super().__init__()
+        self.dim, self.heads = config.dim, config.heads
+
+
+class OfTransformers(torch.nn.Module):
+    config_class = Known
+
+    def __init__(self, config):
+        super().__init__()
+        self.dim, self.heads = config.dim, config.heads
+
+
+class OfAnything(torch.nn.Module):
+    def __init__(self, config: int):
+        super().__init__()
+        self.dim, self.heads = config.dim, config.heads
 
 
 class OfItems(torch.nn.Module):
@@ -227,6 +263,20 @@ def test_a_configuration_has_what_the_constructor_reads_of_it(tmp_path):
     assert OfSettings(**all_[1]).fc.out_features == 3
 
 
+@pytest.mark.parametrize("cls", ["OfDataclass", "OfTransformers"])
+def test_a_configuration_is_of_the_class_that_the_constructor_names(tmp_path, cls):
+    """Whose defaults are there too."""
+    text = "model: {dim: 8, heads: 2, architectures: [OfTransformers]}\n"
+    ((_, arguments),) = shown(tmp_path, globals()[cls], a=text)
+    assert type(arguments["config"]).__name__ == ("Settings" if cls == "OfDataclass" else "Known")
+    assert (arguments["config"].dim, arguments["config"].rate) == (8, 0.5)
+
+
+def test_a_class_that_takes_no_such_values_is_not_taken(tmp_path):
+    ((_, arguments),) = shown(tmp_path, OfAnything, a="model: {dim: 8, heads: 2}\n")
+    assert (type(arguments["config"]).__name__, arguments["config"].heads) == ("Namespace", 2)
+
+
 def test_a_configuration_whose_items_are_read_is_a_dictionary(tmp_path):
     held = {"dim": 8, "out": 3, "more": [1]}
     assert shown(tmp_path, OfItems, a=json.dumps(held)) == [("a.yaml", {"config": held})]
@@ -287,9 +337,9 @@ def models(tmp_path, monkeypatch):
     return module
 
 
-def test_functions_that_need_nothing_make_a_class_the_smallest_first(models, monkeypatch):
+def test_functions_that_need_nothing_make_a_class_the_smallest_first(models, monkeypatch, tmp_path):
     monkeypatch.setattr(factories, "MAX_FACTORIES", 10)
-    found = list(factories.factories(models.Net, "m.py"))
+    found = list(factories.factories(models.Net, tmp_path, "m.py"))
     assert [one.source for one in found] == [
         "m.py:LAMBDAS['nano']",
         "m.py:ALL['micro']",
@@ -300,6 +350,33 @@ def test_functions_that_need_nothing_make_a_class_the_smallest_first(models, mon
     assert [one.make().dim for one in found[:-1]] == [2, 4, 8, 32]
     with pytest.raises(TypeError, match="returns `Other`"):
         found[-1].make()
+
+
+ZOO = {
+    "nets.py": "import torch\n\nclass Net(torch.nn.Module):\n    def __init__(self, dim):\n"
+    "        super().__init__()\n        self.dim = dim\n",
+    "zoo/__init__.py": "",
+    "zoo/sizes.py": "from ..nets import (\n    Net,\n)\n\ndef net_large():\n    return Net(8)\n\n"
+    "def net_tiny():\n    net = Net(2)\n    return net\n\ndef net_of(dim):\n    return Net(dim)\n",
+    "broken.py": "from .nets import Net\nimport no_such_module\n\ndef net():\n    return Net(1)\n",
+    "others.py": "raise SystemExit('it is imported')\nNet = 1\n\ndef net():\n    return Net(1)\n",
+    "uses.py": "from .nets import Net\nraise SystemExit('it is imported')\n",
+}
+
+
+def test_functions_of_other_modules_of_a_package_make_its_classes(tmp_path, monkeypatch):
+    """Only those are imported whose text shows that they return one."""
+    package = tmp_path / "package_of_a_test"
+    for place, text in {"__init__.py": "", **ZOO}.items():
+        (package / place).parent.mkdir(parents=True, exist_ok=True)
+        (package / place).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("package_of_a_test.nets")
+    found = list(factories.factories(module.Net, tmp_path, "package_of_a_test/nets.py"))
+    assert [(one.source.partition("/")[2], one.make().dim) for one in found] == [
+        ("zoo/sizes.py:net_tiny", 2),
+        ("zoo/sizes.py:net_large", 8),
+    ]
 
 
 def test_variants_are_ordered_by_words_then_numbers():
