@@ -135,7 +135,7 @@ class Subject:
 
     def load(self, request: Load) -> Loaded | Raised:
         """Import the program and construct it. The dtype float64 makes the oracle."""
-        before, self.environment = set(sys.modules), dict(os.environ)
+        before, self.environment = set(sys.modules), variables()
         if request.device == "cuda":
             self.device = torch.device("cuda", 0)
             torch.cuda.set_device(self.device)
@@ -175,7 +175,7 @@ class Subject:
             imported=imported,
             inexact=tuple(self.inexact[:20]),
             is_lazy=is_lazy,
-            changes_environment=dict(os.environ) != self.environment,
+            changes_environment=variables() != self.environment,
         )
 
     def fill(self, number: int) -> Loaded:
@@ -549,6 +549,11 @@ def gradients_of(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
                 gradient = need_exact(gradient, "a gradient").detach()
                 found.append(gradient.to_dense() if gradient.layout != torch.strided else gradient)
     return found
+
+
+def variables() -> dict[str, str]:
+    """Return the environment without what torch sets by itself when it first uses a GPU."""
+    return {name: value for name, value in os.environ.items() if name != "CUDA_MODULE_LOADING"}
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
