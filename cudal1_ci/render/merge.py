@@ -214,7 +214,7 @@ def joined(comparisons: Sequence[Comparison]) -> Comparison | None:
             verdict=regression.worst(one.verdict for one in comparisons),
             reason="; ".join(reasons) or None,
             cause=joined_cause(comparisons),
-            within=tuple(dict.fromkeys(name for one in comparisons for name in one.within)),
+            within=joined_callers(comparisons),
             previous=_only(one.previous for one in comparisons),
             output_change="; ".join(changes) or None,
             acknowledged=agreed[0] if agreed and all(agreed) else None,
@@ -232,6 +232,13 @@ def joined_cause(comparisons: Sequence[Comparison]) -> Cause | None:
     if any(one.rows for one in comparisons):
         causes = [cause for cause in causes if cause != "skipped"]
     return max(causes, key=CAUSES.index, default=None)
+
+
+def joined_callers(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """Return what has measured a helper; nothing where that was not so on every machine."""
+    if not all(one.within for one in comparisons):
+        return ()
+    return tuple(dict.fromkeys(name for one in comparisons for name in one.within))
 
 
 def _known(comparisons: Sequence[Comparison]) -> list[float]:

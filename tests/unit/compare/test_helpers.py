@@ -126,11 +126,18 @@ def test_nothing_is_recorded_where_no_helper_needs_it(run):
 
 def test_a_helper_that_one_machine_could_not_measure_is_not_measured():
     within = Comparison(verdict="skipped", reason="ran", within=("m.py:A",))
+    other = Comparison(verdict="skipped", reason="ran", within=("m.py:B",))
     missed = Comparison(verdict="skipped", reason="no workload", cause="skipped")
-    for comparisons, expected in (((within, within), "success"), ((within, missed), "failure")):
+    same = Comparison(verdict="same")
+    cases = [
+        ((within, other), "success", ("m.py:A", "m.py:B")),
+        ((within, missed), "failure", ()),
+        ((within, same), "success", ()),
+    ]
+    for comparisons, expected, callers in cases:
         entry = Entry(target=a_target(), comparison=joined(comparisons))
         assert conclusion([entry]) == expected
-        assert entry.comparison.within == ("m.py:A",)
+        assert entry.comparison.within == callers
 
 
 def test_a_reader_is_told_what_measured_a_helper():
