@@ -275,8 +275,11 @@ class Template:
         return running
 
     def go_on(self, stopped: list[RunnerHandle]) -> None:
+        """Resume what `stop` has stopped, but for those that another thread has paused since."""
         for one in stopped:
             one.signal(signal.SIGCONT)
+            if one.is_paused:
+                one.signal(signal.SIGSTOP)
 
     def sources(self) -> list[Source]:
         return [one for one in (self.compiling, self.plain) if one is not None]

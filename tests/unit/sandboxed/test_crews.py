@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import signal
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.sandboxed.forkserver.client import Template
 from cudal1_ci.sandboxed.timing.runner_groups import Crews, most_crews
 from cudal1_ci.sandboxed.verifier.failures import RunnerFailure
 from cudal1_ci.sandboxed.wire.tensors import Slot
@@ -104,6 +106,28 @@ def test_another_candidate_or_workload_gets_none_of_them(other):
     assert set(crew.runners.values()) <= set(asked.started[-6:])
     crews.dismiss()
     assert [one.said[-1] for one in crew.runners.values()] == ["pause", "pause"]
+
+
+def test_one_that_is_paused_while_others_time_stays_so():
+    """Several are started by threads, of which one waits for the device."""
+
+    class Handle:
+        def __init__(self):
+            self.is_paused, self.said = False, []
+
+        def signal(self, number):
+            self.said.append(number)
+
+        def has_stopped(self):
+            return True
+
+    running, done = Handle(), Handle()
+    template = SimpleNamespace(alive={running, done})
+    stopped = Template.stop(template)
+    assert set(stopped) == {running, done}
+    done.is_paused = True
+    Template.go_on(template, stopped)
+    assert (running.said[-1], done.said[-1]) == (signal.SIGCONT, signal.SIGSTOP)
 
 
 def test_when_one_cannot_be_started_none_is_left():
