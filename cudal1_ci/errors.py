@@ -41,6 +41,10 @@ class WorkerError(CudaL1Error):
     """A worker process could not be started, died on its own account, or broke the protocol."""
 
 
+class WorkerTimeout(WorkerError):
+    """A worker did not answer in time."""
+
+
 class PromptError(CudaL1Error):
     """A model cannot be asked: there is no text to show it, or its window is too small."""
 

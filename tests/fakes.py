@@ -122,7 +122,7 @@ class FakeSession:
     def device(self) -> Device:
         return CPU
 
-    def check(self, problem: Problem) -> Verdict:
+    def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
         self.asked.append("reference")
         return Verdict(status=self.reference, log="Traceback\nValueError: no file")
 
@@ -172,7 +172,7 @@ class Waiting(FakeSession):
         super().__init__(answers)
         self.waits = waits
 
-    def check(self, problem: Problem) -> Verdict:
+    def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
         self._wait("reference")
         return super().check(problem)
 

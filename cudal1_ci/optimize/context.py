@@ -156,6 +156,12 @@ class RunContext:
             LEAST_EXAMINED_S, min(max(share_s, 1.5 * self.pace.scaled(foreseen_s)), left_s / 4)
         )
 
+    def most_for_reference_s(self) -> float | None:
+        """Return the seconds that a target's reference may take: a quarter of what is left, so that
+        one large model leaves time for others. None without a budget."""
+        left_s = self.left_s()
+        return None if math.isinf(left_s) else max(LEAST_EXAMINED_S, left_s / 4)
+
     def with_verifier(self, verifier: Verifier) -> RunContext:
         """Return the same for one of several verifiers, in a thread of its own."""
         return replace(

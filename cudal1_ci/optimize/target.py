@@ -71,12 +71,14 @@ from cudal1_ci.records import (
     Target,
     TreeProgram,
     Understanding,
+    Verdict,
 )
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.report import TargetClass
 from cudal1_ci.render.wording import acceptance_text, time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
+from cudal1_ci.verification.session import CUT
 
 NUM_CONFIRMED = 2
 """Screened candidates of a target that are confirmed: what is proposed, and what may be."""
@@ -829,12 +831,18 @@ def reference_verdict(problem: Problem, context: RunContext) -> Evaluation:
     known = context.remembered_reference(problem)
     if known is not None:
         return known
-    verdict = context.session.check(problem)
+    verdict = context.session.check(problem, context.most_for_reference_s())
     found = Evaluation(
         candidate=reference_of(problem), verdict=verdict, device=context.session.device()
     )
-    context.archive.record(found, context.reference_policy)
+    if not was_cut(verdict):  # another run may have more time for it
+        context.archive.record(found, context.reference_policy)
     return found
+
+
+def was_cut(verdict: Verdict) -> bool:
+    """Return whether a verdict says only that the time was over."""
+    return bool(verdict.findings) and verdict.findings[0].rule == CUT
 
 
 def untried(planned: Planned, reason: str) -> Entry:

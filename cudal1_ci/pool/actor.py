@@ -79,8 +79,9 @@ class VerifierActor:
         )
         return encoded(said)
 
-    def check(self, problem: bytes) -> bytes:
-        return encoded(self.session.check(decoded(problem, Problem)))
+    def check(self, problem: bytes, most_s: bytes) -> bytes:
+        limit = decoded(most_s, float | None)  # type: ignore[arg-type]
+        return encoded(self.session.check(decoded(problem, Problem), limit))
 
     def build_ahead(self, problem: bytes, candidates: bytes) -> bytes:
         of, several = decoded(problem, Problem), decoded(candidates, tuple[Candidate, ...])
@@ -161,8 +162,8 @@ class RemoteVerifier:
         """Return what is measured on, as the actor said of itself when it began."""
         return self._device
 
-    def check(self, problem: Problem) -> Verdict:
-        verdict: Verdict = self._ask("check", problem, form=Verdict)
+    def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
+        verdict: Verdict = self._ask("check", problem, most_s, form=Verdict)
         return verdict
 
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:

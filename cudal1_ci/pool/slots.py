@@ -91,8 +91,8 @@ class LeasedVerifier:
     def device(self) -> Device:
         return self.slot.device
 
-    def check(self, problem: Problem) -> Verdict:
-        return self._ask(lambda: self.slot.verifier.check(problem))
+    def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
+        return self._ask(lambda: self.slot.verifier.check(problem, most_s))
 
     def build_ahead(self, problem: Problem, candidates: Sequence[Candidate]) -> None:
         self._ask(lambda: self.slot.verifier.build_ahead(problem, candidates))

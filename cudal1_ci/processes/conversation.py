@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from cudal1_ci.errors import WorkerError
+from cudal1_ci.errors import WorkerError, WorkerTimeout
 from cudal1_ci.processes.device_wait import is_patient_for_ever, until
 from cudal1_ci.sandboxed.wire.channel import Channel, ChannelClosed, ChannelTimeout
 from cudal1_ci.sandboxed.wire.codec import Asks, Form, ProtocolError
@@ -51,7 +51,7 @@ class Conversation:
                 if waits:
                     deadline += time.monotonic() - since_s
         except ChannelTimeout as error:
-            raise WorkerError(
+            raise WorkerTimeout(
                 f"the {self.role} did not answer `{request.op}` within {timeout_s:.0f} s"
             ) from error
         except ChannelClosed as error:

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from cudal1_ci.errors import UnsupportedError
+from cudal1_ci.errors import UnsupportedError, WorkerTimeout
 from cudal1_ci.processes import Executor, Local, Worker
 from cudal1_ci.processes.lock import shared
 from cudal1_ci.records import (
@@ -194,7 +194,8 @@ class Session:
 
     def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
         """Verify that candidates can be compared with the problem's reference. A verifier that
-        takes more than `most_s` seconds is ended, and the next request starts another one.
+        takes more than `most_s` seconds is ended with a verdict that is inconclusive, and the next
+        request starts another one.
 
         Raises:
             WorkerError: The verifier could not be started, died, or took too long.
@@ -221,9 +222,14 @@ class Session:
         # A reference is loaded four times, and its variations may each fail once.
         timeout_s = 15 * (self.config.load_s + self.config.call_s) * num_workloads
         timeout_s = timeout_s if most_s is None else min(timeout_s, most_s)
-        self._reference = self._beside_others(
-            verdict_of(self._ask_beside(request, timeout_s).verdict)
-        )
+        try:
+            reply = self._ask_beside(request, timeout_s)
+        except WorkerTimeout:
+            if most_s is None or timeout_s < most_s:
+                raise
+            late = f"its reference was not verified within {most_s:.0f} s, its part of the budget"
+            return Verdict(status="inconclusive", findings=(Finding(rule=CUT, message=late),))
+        self._reference = self._beside_others(verdict_of(reply.verdict))
         self._problem_id = problem.id
         return self._reference
 
@@ -408,7 +414,7 @@ class Session:
         """Return what is wrong with the reference, the text or its results. The static rules'
         findings on the text are `seen`; they are not part of the verdict. The process `keeps` until
         it is timed."""
-        verdict = self.check(problem)
+        verdict = self.check(problem, most_s)
         if verdict.status != "passed":
             return verdict
         if convictions(seen):

@@ -109,7 +109,7 @@ class Rig:
     def device(self):
         return CPU
 
-    def check(self, problem):
+    def check(self, problem, most_s=None):
         return Verdict(status="passed")
 
     def evaluate(self, problem, candidate):

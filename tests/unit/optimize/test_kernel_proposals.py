@@ -61,7 +61,7 @@ class Verifier(FakeSession):
         status = {"wrong": "incorrect_values", "cheating": "reward_hack", "right": "passed"}[kind]
         return an_evaluation(candidate, status, 2.0, names)
 
-    def check(self, problem: Problem) -> Verdict:
+    def check(self, problem: Problem, most_s: float | None = None) -> Verdict:
         return Verdict(status="passed")
 
     def profile(self, workload: str, *, is_candidate: bool):

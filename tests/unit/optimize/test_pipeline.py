@@ -19,9 +19,10 @@ from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.run import by_promise, review
 from cudal1_ci.optimize.target import DEVICE_IN_USE, SPENT, optimize_target
 from cudal1_ci.processes.device_wait import GaveUp
-from cudal1_ci.records import Candidate, Edit, Evaluation, Problem
+from cudal1_ci.records import Candidate, Edit, Evaluation, Finding, Problem, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
+from cudal1_ci.verification.session import CUT
 from tests.fakes import (
     FakeProposer,
     FakeSession,
@@ -208,9 +209,35 @@ def test_a_reference_that_fails_is_skipped_with_the_tracebacks_last_lines(tmp_pa
     assert "ValueError: no file" in entry.skipped
 
 
+def test_a_reference_that_takes_too_long_is_left_for_a_run_with_more_time(tmp_path):
+    limits = []
+
+    class Slow(FakeSession):
+        def check(self, problem, most_s=None):
+            limits.append(most_s)
+            if problem.reference.source == "large":
+                late = Finding(rule=CUT, message="its reference was not verified within 30 s")
+                return Verdict(status="inconclusive", findings=(late,))
+            return super().check(problem)
+
+    setting = Setting(
+        tmp_path,
+        Slow({"fast": ("passed", 2.0)}),
+        FakeProposer(*[["fast"]] * 8),
+        problems=(a_problem("large"), a_problem("small")),
+        config=ReviewConfig(budget_s=120.0),
+    )
+    for _ in range(2):
+        large, small = setting.review().entries
+        assert "not verified within 30 s" in large.skipped
+        assert small.best == 0
+    assert all(20.0 <= one <= 30.0 for one in limits), "a quarter of what is left"
+    assert len(limits) > 2, "it is tried again, as nothing is known of it"
+
+
 def test_a_target_whose_judge_dies_does_not_stop_the_others(tmp_path):
     class Dying(FakeSession):
-        def check(self, problem):
+        def check(self, problem, most_s=None):
             if problem.reference.source == "bad":
                 raise WorkerError("the judge was killed")
             return super().check(problem)

@@ -37,7 +37,7 @@ class OnSlot(FakeSession):
     def device(self):
         return self.house.backend.devices[self.number] if self.house.backend.devices else CPU
 
-    def check(self, problem):
+    def check(self, problem, most_s=None):
         self.house.before(self, problem.reference.source, "reference")
         return super().check(problem)
 

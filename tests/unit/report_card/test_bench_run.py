@@ -97,7 +97,7 @@ def test_with_a_budget_tasks_are_told_in_their_order_and_taken_in_another(tmp_pa
     tasks = found(*(a_task(name, f"class Model:  # {name}") for name in names))
 
     class Noting(FakeSession):
-        def check(self, problem):
+        def check(self, problem, most_s=None):
             taken.append(problem.reference.source.rpartition(" ")[2])
             return super().check(problem)
 

@@ -319,7 +319,7 @@ def test_a_target_that_is_cut_short_keeps_what_was_known_of_it(repository):
 
 def test_a_target_whose_turn_is_cut_before_anything_was_tried_counts_as_not_reached(repository):
     class Slow(FakeSession):
-        def check(self, problem):
+        def check(self, problem, most_s=None):
             time.sleep(0.3)
             return super().check(problem)
 

@@ -382,6 +382,20 @@ def test_an_examination_ends_with_its_seconds_and_nothing_is_known_then():
         assert verdict("self.fc(x) * 1", 60.0).status == "passed"
 
 
+def test_a_reference_ends_with_its_seconds_and_others_are_verified_after_it():
+    slow = problem_of(linear("(__import__('time').sleep(30), self.fc(x))[1]"), tensor(8, 16))
+    quick = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    with Session(TrialConfig(num_rounds=2), device="cpu") as session:
+        session.device()
+        began_s = time.monotonic()
+        verdict = session.check(slow, 2.0)
+        assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", CUT)
+        screened = session.screen(slow, candidate_of(slow, linear("self.fc(x) * 1")), 3.0)
+        assert screened.verdict.findings[0].rule == CUT, "its reference is verified for it too"
+        assert time.monotonic() - began_s < 28.0
+        assert session.check(quick, 60.0).status == "passed"
+
+
 def test_a_confirmation_measures_for_what_its_examination_leaves_of_its_seconds(clock, monkeypatch):
     limits = []
 
