@@ -516,8 +516,8 @@ class Model(nn.Module):
 
 
 def give_up_learning(session):
-    with pytest.raises(WorkerError, match="did not answer `check` within 1 s"):
-        session.check(problem_of(SLEEPS, tensor(4)), most_s=1.0)
+    verdict = session.check(problem_of(SLEEPS, tensor(4)), most_s=1.0)
+    assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", CUT)
 
 
 def test_learning_a_reference_can_be_given_up(hasty_session):
