@@ -155,7 +155,8 @@ def one_alone(base: InputSet, generator: torch.Generator) -> InputSet:
         size, sign = torch.rand(2, generator=generator, device=tensor.device).tolist()
         value = ALONE * (root_mean_square(tensor) or 1.0) * (1 + size)
         alone = torch.zeros_like(tensor)
-        alone[tuple(index_of(places[tensor.shape], tensor.shape))] = value if sign < 0.5 else -value
+        signed = held(value if sign < 0.5 else -value, tensor.dtype)
+        alone[tuple(index_of(places[tensor.shape], tensor.shape))] = signed
         return alone
 
     return remade(base, generator, changed)
@@ -171,8 +172,15 @@ def put_anywhere(tensor: torch.Tensor, value: float, generator: torch.Generator)
     is_odd = torch.zeros(count, dtype=torch.bool, device=tensor.device)
     is_odd[torch.randint(0, count, (NUM_ODD,), generator=generator, device=tensor.device)] = True
     changed = tensor.clone()  # in its own layout, which `where` and `masked_fill` do not promise
-    changed[is_odd.reshape(tensor.shape)] = value
+    changed[is_odd.reshape(tensor.shape)] = held(value, tensor.dtype)
     return changed
+
+
+def held(value: float, dtype: torch.dtype) -> float:
+    """Return the nearest number that a type holds: inputs may be as large as that, as scores are
+    where they are masked."""
+    most = torch.finfo(dtype).max
+    return value if math.isnan(value) else min(max(value, -most), most)
 
 
 def uneven(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:  # noqa: ARG001

@@ -23,7 +23,14 @@ from cudal1_ci.sandboxed.verifier.inputs import (
     movable,
     same_bits,
 )
-from cudal1_ci.sandboxed.verifier.variations import EXCHANGED, FEWEST_TRIALS, variations
+from cudal1_ci.sandboxed.verifier.variations import (
+    EXCHANGED,
+    FEWEST_TRIALS,
+    one_alone,
+    variations,
+    with_nan,
+    with_outliers,
+)
 from cudal1_ci.sandboxed.wire.arguments import Call
 from tests.unit.sandboxed.messages import spec
 
@@ -256,6 +263,18 @@ def test_a_trial_is_the_first_one_but_for_a_few_elements():
         assert len(few) == FEWEST_TRIALS
     fixed_ids = Source(call=Call(), specs=specs[1:], moves=[False])
     assert EXCHANGED not in dict(variations(fixed_ids, generator(), 2**24))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_inputs_may_be_as_large_as_their_type_holds(dtype):
+    """Scores are where they are masked. What is put into them has to be a number of the type."""
+    scores = torch.randn(8, 64).to(dtype)
+    scores[:, ::2] = torch.finfo(dtype).min
+    base = InputSet([scores])
+    for value in (with_outliers(scores, generator()), *one_alone(base, generator()).tensors):
+        assert value.dtype == dtype
+        assert bool(value.isfinite().all())
+    assert with_nan(scores, generator()).isnan().any()
 
 
 def test_gradients_of_outputs_are_those_of_the_seed_and_others_for_each_output():
