@@ -58,7 +58,7 @@ from model_training.work_queue import WorkQueue, at_work
 K = TypeVar("K")
 REFERENCE = "prefiltered-reference-status"
 """Kind of a note: what the verifier on the CPU says of a task's own program."""
-PASSED, BROKEN, SLOW = "passed", "harness_error", "slow"
+PASSED, BROKEN, GIVEN_UP, SLOW = "passed", "harness_error", "inconclusive", "slow"
 LEARN_S = 4.0
 """Of learning a reference on one core; nine of ten take less, and a candidate that is right a
 third. One slow task is what all answers of a step wait for."""
@@ -226,7 +226,7 @@ class CpuPrefilter:
                 status = judge.check(problem, GIVE_UP_S).status
             except WorkerError:
                 status = BROKEN
-            if status in (PASSED, BROKEN) and time.monotonic() - started_s > LEARN_S:
+            if status in (PASSED, BROKEN, GIVEN_UP) and time.monotonic() - started_s > LEARN_S:
                 status = SLOW
             self.archive.note(REFERENCE, key, status)
         return status == PASSED

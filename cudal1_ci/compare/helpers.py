@@ -1,7 +1,8 @@
 """Find helpers that have no call of their own, and ran in calls that were measured.
 
-A change of a helper is measured by what calls it. One call of each measured target is recorded on
-the base, whose frames name the functions that ran. A helper that none of them ran stays unmeasured.
+A change of a helper is measured by what calls it. Calls of measured targets are recorded on the
+base, until each helper has run in one: their frames name the functions that ran. A helper that none
+of them ran stays unmeasured.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def helpers_within(others: Sequence[Entry], looks: Sequence[Looks], bench: Bench
     measured = [one for one in looks if one.measurements and one.refused is None]
 
     def work(one: Looks, verifier: Verifier) -> None:
-        ran[id(one)] = functions_of(one, verifier, bench)
+        known: set[str] = set().union(*ran.values())
+        if not all(has_run(helper.target, known) for helper in helpers):
+            ran[id(one)] = functions_of(one, verifier, bench)
 
     if helpers:
         each(measured, work, lambda *_: None, bench, bench.is_over)

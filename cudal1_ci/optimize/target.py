@@ -71,14 +71,13 @@ from cudal1_ci.records import (
     Target,
     TreeProgram,
     Understanding,
-    Verdict,
 )
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.report import TargetClass
 from cudal1_ci.render.wording import acceptance_text, time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
-from cudal1_ci.verification.session import CUT
+from cudal1_ci.verification.session import was_given_up
 
 NUM_CONFIRMED = 2
 """Screened candidates of a target that are confirmed: what is proposed, and what may be."""
@@ -835,14 +834,9 @@ def reference_verdict(problem: Problem, context: RunContext) -> Evaluation:
     found = Evaluation(
         candidate=reference_of(problem), verdict=verdict, device=context.session.device()
     )
-    if not was_cut(verdict):  # another run may have more time for it
+    if not was_given_up(verdict):  # another run may have more time for it
         context.archive.record(found, context.reference_policy)
     return found
-
-
-def was_cut(verdict: Verdict) -> bool:
-    """Return whether a verdict says only that the time was over."""
-    return bool(verdict.findings) and verdict.findings[0].rule == CUT
 
 
 def untried(planned: Planned, reason: str) -> Entry:

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from cudal1_ci import __version__
 from cudal1_ci.records import Measurement, Report
 from cudal1_ci.records.published import SCHEMA_VERSION
-from cudal1_ci.render.changes import CHANGE_FILTERS, VERDICT_WORDS, headline
+from cudal1_ci.render.changes import BY_CALLERS, CHANGE_FILTERS, VERDICT_WORDS, headline
 from cudal1_ci.render.chrome_trace import chrome_trace, file_part
 from cudal1_ci.render.diff_html import diff_html
 from cudal1_ci.render.digest import (
@@ -137,6 +137,7 @@ def _environment() -> Environment:
         contradicted_words=CONTRADICTED_WORDS,
         suspected_words=SUSPECTED_WORDS,
         verdict_words=VERDICT_WORDS,
+        by_callers=BY_CALLERS,
     )
     return environment
 

@@ -55,10 +55,10 @@ class Seat:
 class Hold:
     """A hold on the device for the repetitions of a workload, which starts with the first one.
 
-    The processes of the next repetitions are started before, next to other verifiers. Where a
-    program compiles in its first call, that takes much longer than to time it. The device is
-    released for it between repetitions too. Where nothing can be started ahead, the device is held
-    for all repetitions: with a wait before each, several verifiers would take much longer.
+    Processes for the next repetitions start before that, while other verifiers examine. Starting a
+    program that compiles in its first call takes much longer than timing it. The device is also
+    released whenever more processes have to start. Where none can be started ahead, it is held for
+    all repetitions: several verifiers would take much longer if each waited before every one.
     """
 
     def __init__(self, seat: Seat, config: TrialConfig, *, goes_on: bool):

@@ -9,6 +9,7 @@ against the names in the code.
 from __future__ import annotations
 
 MEANING = {
+    "budget.reference": "the verification of the reference took longer than its part of the budget",
     "budget.time": "the candidate took longer than its part of the budget",
     "gradients.joined": "gradients of two parameters lie in the same memory",
     "gradients.lost": "gradients pass through the reference and not through the candidate",

@@ -85,6 +85,7 @@ SAME = Finding(
     message="its statements are the reference's, so it cannot be faster: it was not timed",
 )
 CUT = "budget.time"
+GIVEN_UP = "budget.reference"
 """The rule of what took longer than the budget leaves for a candidate."""
 GPU_EXHAUSTED = re.compile(
     r"\bCUDA\b.{0,24}\bout of memory|\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED", re.DOTALL
@@ -228,7 +229,7 @@ class Session:
             if most_s is None or timeout_s < most_s:
                 raise
             late = f"its reference was not verified within {most_s:.0f} s, its part of the budget"
-            return Verdict(status="inconclusive", findings=(Finding(rule=CUT, message=late),))
+            return Verdict(status="inconclusive", findings=(Finding(rule=GIVEN_UP, message=late),))
         self._reference = self._beside_others(verdict_of(reply.verdict))
         self._problem_id = problem.id
         return self._reference
@@ -656,6 +657,11 @@ class Session:
         (`ask check`), and so has the verifier's wait for its runners (`check: load`)."""
         found, self._spent = self._spent, {}
         return {what: [times, round(seconds, 3)] for what, (times, seconds) in found.items()}
+
+
+def was_given_up(verdict: Verdict) -> bool:
+    """Return whether a reference was not verified in time, which says nothing else of it."""
+    return any(one.rule == GIVEN_UP for one in verdict.findings)
 
 
 def cut(evaluation: Evaluation, most_s: float | None) -> Evaluation:

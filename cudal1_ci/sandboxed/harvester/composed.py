@@ -10,15 +10,17 @@ See https://hydra.cc/docs/advanced/defaults_list/. Overrides of a command line a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from .reading import parsed, text_of
 
 SELF = "_self_"
 AT_THE_TOP = ("_global_", "_here_")
 """Packages of values that get no key of their own."""
 GLOBAL = "# @package _global_"
-"""First line of a file whose values get none, whoever names it."""
+"""First line of a file that puts its values at the top, wherever it is named."""
 SUFFIXES = (".yaml", ".yml")
 MOST_FILES = 64
 """Files of which a configuration is composed: they may name each other."""
@@ -33,13 +35,7 @@ class Choice(NamedTuple):
     """Keys with dots between them, below which its values are."""
 
 
-def composed(
-    path: Path,
-    root: Path,
-    parsed: Callable[[Path], Any],
-    text_of: Callable[[Path], str],
-    files: list[Path] | None = None,
-) -> Any:
+def composed(path: Path, root: Path, files: list[Path] | None = None) -> Any:
     """Return what a file of a checkout holds, with what its defaults hold. A file that is not there
     adds nothing. `files` are those that were read for it before."""
     files = [] if files is None else files
@@ -57,7 +53,7 @@ def composed(
             file = file_of(choice, path.parent, root)
             if file is None or len(files) >= MOST_FILES:
                 continue
-            inner = composed(file, root, parsed, text_of, files)
+            inner = composed(file, root, files)
             package = "" if text_of(file).startswith(GLOBAL) else choice.package
             if isinstance(inner, dict):
                 merge(found, placed(inner, package))

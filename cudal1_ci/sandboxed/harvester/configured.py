@@ -15,7 +15,6 @@ import contextlib
 import functools
 import importlib
 import inspect
-import json
 import re
 import sys
 import textwrap
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 
 from .arguments import CONFIGS, MAX_DEPTH, constructions
 from .composed import composed
+from .reading import text_of
 from .smaller import DEPTHS
 
 PATHS = ("_target_", "target", "class_path")
@@ -164,7 +164,7 @@ def documents(
         has_needed = needed and all(one in text for one in needed)
         names = has_needed or cls.__name__.lower() in plain(text)
         if names or DEFAULTS.search(text):  # reading YAML takes long
-            yield path, composed(root / path, root, parsed, text_of)
+            yield path, composed(root / path, root)
     own = vars(sys.modules[cls.__module__])
     tables = {name: value for name, value in own.items() if isinstance(value, dict)}
     yield own_path, {name: value for name, value in tables.items() if not name.startswith("__")}
@@ -302,24 +302,4 @@ def instantiated(value: Any) -> Any:
     return made if value.get("_partial_") else made()
 
 
-@functools.cache
-def text_of(path: Path) -> str:
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return path.read_text(encoding="utf-8")
-    return ""
-
-
-@functools.cache
-def parsed(path: Path) -> Any:
-    """Return what a file holds; None where it is no YAML or JSON, or nothing here reads YAML."""
-    with contextlib.suppress(ImportError, ValueError, RecursionError):
-        if path.suffix == ".json":
-            return json.loads(text_of(path))
-        yaml: Any = importlib.import_module("yaml")
-        safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        with contextlib.suppress(yaml.YAMLError):
-            return yaml.load(text_of(path), Loader=safe)
-    return None
-
-
-__all__ = ["Recipe", "configured", "text_of", "variant"]
+__all__ = ["Recipe", "configured", "variant"]

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .configured import Recipe, text_of, variant
+from .configured import Recipe, variant
+from .reading import text_of
 
 MAX_FACTORIES = 3
 """Functions that are tried for a class, the smallest variants first."""

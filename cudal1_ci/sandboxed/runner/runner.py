@@ -245,7 +245,7 @@ class Trials:
                 seeded = seed_before != self.subject.seeds()
                 # The very tensors, so that one that changes after it was returned is seen.
                 returned = [plain(t).clone() if request.is_between else plain(t) for t in leaves]
-                self.subject.kept.append([*returned, *self.subject.gradients(number)])
+                self.subject.kept.append([*returned, *self.subject.gradients(number, state)])
                 answers.append(
                     Called(
                         structure=structure,

@@ -13,7 +13,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -503,13 +503,12 @@ class Subject:
             forget(self.inputs[number])
             module_state.forget_gradients(self.module)
 
-    def gradients(self, number: int) -> list[torch.Tensor]:
+    def gradients(self, number: int, state: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
         """Return gradients of the inputs, then of the parameters, then the state after the call."""
         if not self.train:
             return []
         grads = gradients_of([*self.inputs[number], *self.compared_parameters()])
-        state = [t.detach().clone() for t in self.state_tensors().values()]
-        return [g.clone() for g in grads] + state
+        return [g.clone() for g in grads] + [t.detach().clone() for t in state.values()]
 
 
 def describe(error: BaseException, scratch: Path, root: str | None) -> Raised:

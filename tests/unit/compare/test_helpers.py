@@ -118,6 +118,14 @@ def test_a_target_without_times_measures_no_helper(run):
     assert entries[-1].comparison.within == () and judge.recorded == []
 
 
+def test_recording_ends_once_each_helper_was_found(run):
+    frames = {name: ["pkg/bounds.py:bounded"] for name in ("A", "B")}
+    judge = Verifier(frames, A=[1.0], B=[1.0])
+    entries = run(judge, (a_pair("A"), a_pair("B")), a_helper("bounded"))
+    assert len(judge.recorded) == 1
+    assert len(entries[-1].comparison.within) == 1
+
+
 def test_nothing_is_recorded_where_no_helper_needs_it(run):
     judge = Verifier({}, A=[1.0])
     run(judge, (a_pair("A"),), a_helper("bounded", cause="lost"))

@@ -22,7 +22,7 @@ from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Candidate, Edit, Evaluation, Finding, Problem, Verdict
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import PlainProgress, SilentProgress
-from cudal1_ci.verification.session import CUT
+from cudal1_ci.verification.session import GIVEN_UP
 from tests.fakes import (
     FakeProposer,
     FakeSession,
@@ -216,7 +216,7 @@ def test_a_reference_that_takes_too_long_is_left_for_a_run_with_more_time(tmp_pa
         def check(self, problem, most_s=None):
             limits.append(most_s)
             if problem.reference.source == "large":
-                late = Finding(rule=CUT, message="its reference was not verified within 30 s")
+                late = Finding(rule=GIVEN_UP, message="its reference was not verified within 30 s")
                 return Verdict(status="inconclusive", findings=(late,))
             return super().check(problem)
 

@@ -228,7 +228,7 @@ def test_the_device_is_held_for_what_is_ready_and_released_for_what_is_not(monke
     ahead = [one.clock.num_ahead for one in device.said if isinstance(one, StartAhead)]
     assert ahead == [2, 2, 1]
     dismissed = [one.goes_on for one in device.said if isinstance(one, Dismiss)]
-    assert dismissed == [True, True, False], "between repetitions the candidate goes on"
+    assert dismissed == [True, True, False], "the candidate is needed again until the last one"
 
 
 def test_it_is_held_for_all_repetitions_where_nothing_starts_ahead(monkeypatch):

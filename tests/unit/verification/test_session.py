@@ -35,7 +35,7 @@ from cudal1_ci.sandboxed.wire import verdicts
 from cudal1_ci.sandboxed.wire.verifier import Verified
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session, TrialConfig
-from cudal1_ci.verification.session import CUT
+from cudal1_ci.verification.session import CUT, GIVEN_UP
 from cudal1_ci.verification.verify import problem_of as text_problem_of
 from tests.told import told_times
 
@@ -389,9 +389,9 @@ def test_a_reference_ends_with_its_seconds_and_others_are_verified_after_it():
         session.device()
         began_s = time.monotonic()
         verdict = session.check(slow, 2.0)
-        assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", CUT)
+        assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", GIVEN_UP)
         screened = session.screen(slow, candidate_of(slow, linear("self.fc(x) * 1")), 3.0)
-        assert screened.verdict.findings[0].rule == CUT, "its reference is verified for it too"
+        assert screened.verdict.findings[0].rule == GIVEN_UP, "its reference is verified for it too"
         assert time.monotonic() - began_s < 28.0
         assert session.check(quick, 60.0).status == "passed"
 
@@ -517,7 +517,7 @@ class Model(nn.Module):
 
 def give_up_learning(session):
     verdict = session.check(problem_of(SLEEPS, tensor(4)), most_s=1.0)
-    assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", CUT)
+    assert (verdict.status, verdict.findings[0].rule) == ("inconclusive", GIVEN_UP)
 
 
 def test_learning_a_reference_can_be_given_up(hasty_session):
