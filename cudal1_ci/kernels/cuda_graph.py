@@ -23,14 +23,16 @@ import torch
 MAX_GRAPHS = 8
 """Graphs that a module keeps, one for each combination of shapes; each has memory of its own."""
 NUM_WARM_UP_CALLS = 2
+PLAIN_VALUES = (bool, int, float, str, type(None))
 
 
 class RecordedCall:
     """Record one call as a CUDA graph and replay it with other tensors.
 
-    Arguments that are not tensors, and attributes of the module, are those of the recorded call.
-    Where NVIDIA's `cuda.bindings` are installed, the copies of inputs and outputs are nodes of the
-    graph; else they are launched around it, which takes twice as long in a small model.
+    Arguments that are not tensors are those of the recorded call, and so are lists and objects that
+    the module holds. Where NVIDIA's `cuda.bindings` are installed, the copies of inputs and outputs
+    are nodes of the graph; else they are launched around it, which takes twice as long in a small
+    model.
     """
 
     def __init__(self, forward: Callable[..., Any], module: torch.nn.Module, args: Sequence[Any]):
@@ -138,7 +140,7 @@ class RecordedCall:
             for part in module.modules()
             for held in (part._parameters, part._buffers, part._modules, vars(part))
             for name, one in held.items()
-            if held is not vars(part) or isinstance(one, torch.Tensor)
+            if held is not vars(part) or isinstance(one, (torch.Tensor, *PLAIN_VALUES))
         ]
         tensors = [one for _, _, one in self.parts if isinstance(one, torch.Tensor)]
         self.weights = [(one.data_ptr, one.data_ptr()) for one in tensors]
@@ -213,7 +215,7 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
         for one in args:
             if type(one) is torch.Tensor and one.is_cuda and one.layout is torch.strided:
                 key += (one.shape, one.stride(), one.dtype, one.device, one.is_neg())
-            elif type(one) in (bool, int, float, str, type(None)):
+            elif type(one) in PLAIN_VALUES:
                 key += (type(one), one)
             else:
                 return None
@@ -233,7 +235,8 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(forward)
     def replayed(self: Any, *args: Any, **named: Any) -> Any:
-        if named or self.training or torch.is_grad_enabled() or torch.is_autocast_enabled():
+        is_plain = not (self.training or torch.is_grad_enabled() or torch.is_autocast_enabled())
+        if named or not is_plain or torch.compiler.is_compiling():
             return forward(self, *args, **named)
         key = key_of(args)
         if key is None:

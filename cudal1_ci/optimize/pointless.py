@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.recorded.graph import Graph, Operation, graph_of, values_in
+from cudal1_ci.propose.wrappers.strategy import GRAPH_NAMES
 from cudal1_ci.records import Candidate, Problem
 from cudal1_ci.records.recording import RecordedValue, Recording
 
@@ -14,6 +15,7 @@ NO_CONVOLUTION = "the recorded call has no convolution"
 NO_GRAPH = "the recorded call waits for the GPU or copies from the CPU: no CUDA graph can hold it"
 WHY: Mapping[str, str] = {
     "cuda_graph": NO_GRAPH,
+    "training_graph": NO_GRAPH,
     "fp32_tensor_cores": NO_PRODUCT,
     "channels_last": NO_CONVOLUTION,
     "channels_last_inside": NO_CONVOLUTION,
@@ -34,7 +36,7 @@ def why_pointless(
     or where other workloads, which are not recorded, may do it."""
     operators = operators_of(candidate)
     needed = [WHY[one] for one in operators if one in WHY]
-    if len(operators) > 1:  # another edit may take away what no graph holds
+    if not GRAPH_NAMES.issuperset(operators):  # another edit may take away what no graph holds
         needed = [one for one in needed if one != NO_GRAPH]
     if not needed or recording is None or recording.is_cut or len(problem.workloads) > 1:
         return None

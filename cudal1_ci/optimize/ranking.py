@@ -32,8 +32,8 @@ from pathlib import Path
 import msgspec
 
 from cudal1_ci.propose.apply import operators_of
-from cudal1_ci.propose.wrappers.strategy import COMPILE_NAMES, LAYOUTS
-from cudal1_ci.propose.wrappers.table import COMPILED_REGION, CUDA_GRAPH
+from cudal1_ci.propose.wrappers.strategy import COMPILE_NAMES, GRAPH_NAMES, LAYOUTS
+from cudal1_ci.propose.wrappers.table import COMPILED_REGION
 from cudal1_ci.records import Candidate, Evaluation
 from cudal1_ci.records.archive import NEVER_REUSED, Archive
 from cudal1_ci.stats import speedups
@@ -57,7 +57,7 @@ OTHER = "other"
 """The strategy of a program without known edits."""
 SETTINGS = frozenset((*LAYOUTS, "channels_last", "fp32_tensor_cores"))
 """Edits that change how operations run, and none of them."""
-WRAPPED = (*COMPILE_NAMES, CUDA_GRAPH.name, COMPILED_REGION, *LAYOUTS)
+WRAPPED = (*COMPILE_NAMES, *GRAPH_NAMES, COMPILED_REGION, *LAYOUTS)
 
 
 class Cell(msgspec.Struct, frozen=True, array_like=True):
@@ -216,7 +216,7 @@ def family_of(strategy: str) -> str:
         return "compilation"
     if strategy in SETTINGS:
         return "setting"
-    own = (CUDA_GRAPH.name, COMPILED_REGION, CONFIRMATION)
+    own = (*GRAPH_NAMES, COMPILED_REGION, CONFIRMATION)
     return strategy if strategy in own else SOURCE
 
 

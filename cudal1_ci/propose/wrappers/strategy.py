@@ -17,10 +17,11 @@ from cudal1_ci.propose.wrappers.table import (
     COMPILE_AS_LAID_OUT,
     COMPILE_IN_INFERENCE,
     COMPILED_REGION,
-    CUDA_GRAPH,
     CUDNN,
+    GRAPHS,
     MAX_AUTOTUNE,
     REDUCE_OVERHEAD,
+    TRAINING_GRAPH,
     WRAPPERS,
 )
 from cudal1_ci.records import Candidate, Evaluation, Kernel, Problem
@@ -44,6 +45,7 @@ Operators = tuple[str, ...]
 Found = Mapping[Operators, Evaluation]
 BY_NAME = {one.name: one for one in WRAPPERS}
 COMPILE_NAMES = frozenset(one.name for one in COMPILATIONS)
+GRAPH_NAMES = frozenset(one.name for one in GRAPHS)
 LAYOUTS = frozenset(one.name for one in (CHANNELS_LAST, CUDNN))
 
 
@@ -78,7 +80,7 @@ class Wrappers:
         known = {one.candidate.id for one in evaluations}
         of_reference = (
             apply(problem, None, [BY_NAME[name] for name in names])
-            for names in self.of_the_reference(found)
+            for names in self.of_the_reference(problem, found)
         )
         chosen = [one for one in of_reference if one is not None and one.id not in known]
         if not chosen and self.combines:
@@ -99,24 +101,31 @@ class Wrappers:
             return found
         return [one for one in found if not may_take_minutes(one)]
 
-    def of_the_reference(self, found: Found) -> Iterator[Operators]:
+    def of_the_reference(self, problem: Problem, found: Found) -> Iterator[Operators]:
         """Yield wrappers of the reference by name: alone first, together if each passed."""
-        repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)
-        alone = [one.name for one in self.wrappers if one not in repairs]
+        left = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE, *GRAPHS)
+        alone = [one.name for one in self.wrappers if one not in left]
         yield from ((name,) for name in alone if name not in LAYOUTS)
+        graphs = tuple(one.name for one in GRAPHS if one in self.wrappers)
+        if graphs:
+            yield graphs
         if not self.combines:
             return
-        has_graph = CUDA_GRAPH in self.wrappers
+        graph = graphs_that_pass(problem, found)
+        if any({*names} & {*graphs} for names in found) and graph != graphs:
+            yield graphs[-1:]
+        # Graphs copy gradients, so that none lies in another's memory.
+        separates = TRAINING_GRAPH.name in graph and is_joined(found)
         for one in self.wrappers:
-            can_be_recorded = one in (COMPILE, MAX_AUTOTUNE) and is_usable((one.name,), found)
-            if can_be_recorded and has_graph and is_usable((CUDA_GRAPH.name,), found):
-                yield one.name, CUDA_GRAPH.name
+            can_be_recorded = is_usable((one.name,), found) or (separates and one == COMPILE)
+            if one in (COMPILE, MAX_AUTOTUNE) and can_be_recorded and graph:
+                yield one.name, *graph
         repair = self.repair_of_compile(found)
-        if repair is not None:
+        in_graph = (COMPILE.name, *graph)
+        if repair and not (separates and (in_graph not in found or is_usable(in_graph, found))):
             # If a call keeps the device busy, a graph gains nothing by itself.
-            graph = found.get((CUDA_GRAPH.name,))
-            gains = graph is not None and speedups.estimate(graph) > 1
-            yield (repair.name, CUDA_GRAPH.name) if gains else (repair.name,)
+            gains = graph and speedups.estimate(found[graph]) > 1
+            yield (repair.name, *graph) if gains else (repair.name,)
         layouts = [name for name in alone if name in LAYOUTS]
         is_imprecise = is_known_to_be_less_precise("channels_last", found)
         if is_imprecise:
@@ -130,9 +139,8 @@ class Wrappers:
         compiled = found.get((COMPILE.name,))
         if compiled is None or compiled.verdict.status not in LESS_PRECISE:
             return None
-        is_joined = JOINED in {one.rule for one in compiled.verdict.findings}
         wrong = {names[0] for names, one in found.items() if one.verdict.status in LESS_PRECISE}
-        repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)[is_joined:]
+        repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)[is_joined(found) :]
         possible = (one for one in repairs if one in self.wrappers and one.name not in wrong)
         return next(possible, None)
 
@@ -179,7 +187,7 @@ def allowed(config: PlaybookConfig, kind: str, only: Sequence[str] | None) -> li
     if not compiles(config, kind):
         left_out |= {one.name for one in COMPILATIONS}
     if not graphs:
-        left_out |= {CUDA_GRAPH.name, REDUCE_OVERHEAD.name}
+        left_out |= {REDUCE_OVERHEAD.name, *GRAPH_NAMES}
     if not on_gpu:
         left_out |= {CHANNELS_LAST.name, CUDNN.name, COMPILE_AS_LAID_OUT.name}
     if only is None:
@@ -221,6 +229,25 @@ def is_known_to_be_less_precise(operator: str, found: Found) -> bool:
     return one is not None and one.verdict.status == "precision"
 
 
+def is_joined(found: Found) -> bool:
+    """Return whether the compiled reference made gradients that lie in each other's memory."""
+    compiled = found.get((COMPILE.name,))
+    return compiled is not None and JOINED in {one.rule for one in compiled.verdict.findings}
+
+
+def graphs_that_pass(problem: Problem, found: Found) -> Operators:
+    """Return the graphs of the reference to record other programs in too: of training if that
+    gains, else of inference alone; none where none passed."""
+    kinds = [names for names in found if GRAPH_NAMES.issuperset(names) and is_usable(names, found)]
+    trained = {one.name for one in problem.workloads if one.mode != "infer"}
+    for names in sorted(kinds, key=len, reverse=True):
+        measured = found[names].measurements
+        gains = any(one.workload in trained and speedups.is_gain(one) for one in measured)
+        if TRAINING_GRAPH.name not in names or gains:
+            return names
+    return ()
+
+
 def is_usable(operators: Operators, found: Found) -> bool:
     """Return whether a wrapper passed on the reference. A compiled program may be slow because
     of checks before each call; a graph omits them.
@@ -228,7 +255,7 @@ def is_usable(operators: Operators, found: Found) -> bool:
     one = found.get(operators)
     if one is None or speedups.score(one) <= 0:
         return False
-    return operators != (CUDA_GRAPH.name,) or not is_slower(one)
+    return not GRAPH_NAMES.issuperset(operators) or not is_slower(one)
 
 
 def is_slower(evaluation: Evaluation) -> bool:

@@ -15,6 +15,7 @@ from cudal1_ci.propose.editing.rewrite import Rewrite, Site, SourceEdit, Vendore
 from cudal1_ci.propose.editing.terms import code
 
 GRAPHED = Vendored("cuda_graph", "cuda_graphed")
+GRAPHED_IN_TRAINING = Vendored("training_graph", "graphed_in_training")
 TUNED = Vendored("fastest_convolutions", "fastest_convolutions")
 IN_INFERENCE = Vendored("compiled_in_inference", "compiled_in_inference")
 REDUCED = Vendored("reduce_overhead", "compiled_with_reduce_overhead")
@@ -22,7 +23,7 @@ LAID_OUT = (
     Vendored("channels_last", "convolutions_to_channels_last"),
     Vendored("channels_last", "with_channels_last_inputs"),
 )
-VENDORED = (GRAPHED, TUNED, REDUCED, IN_INFERENCE, *LAID_OUT)
+VENDORED = (GRAPHED, GRAPHED_IN_TRAINING, TUNED, REDUCED, IN_INFERENCE, *LAID_OUT)
 OWN_NAMES = ("torch.compile", *(one.name for one in VENDORED))
 """Decorators of wrappers, below which another wrapper may be."""
 NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
@@ -112,11 +113,11 @@ def compiled_in_inference(site: Site) -> SourceEdit | None:
     return decorated(forward, name, f"`@{name}` on `forward`", IN_INFERENCE)
 
 
-def graphed(site: Site) -> SourceEdit | None:
-    """Record the forward of a module that is called for inference with positional tensors. Calls
-    that train run as before."""
+def recorded(site: Site, wrapper: Vendored) -> SourceEdit | None:
+    """Put a wrapper on the forward of a module that takes positional tensors and does what a CUDA
+    graph can hold."""
     definition, forward = site.definition, forward_of(site)
-    if not isinstance(definition, cst.ClassDef) or not site.has_inference or forward is None:
+    if not isinstance(definition, cst.ClassDef) or forward is None:
         return None
     parameters = forward.params
     takes_keywords = bool(
@@ -125,12 +126,24 @@ def graphed(site: Site) -> SourceEdit | None:
         or parameters.star_kwarg
     )
     whole = code(definition)
-    has_own = GRAPHED.name in defined_in(site.module) or GRAPHED.name in whole
+    has_own = wrapper.name in defined_in(site.module) or wrapper.name in whole
     if takes_keywords or len(parameters.params) < 2 or has_own:
         return None
     if any(word in whole for word in NOT_RECORDABLE):
         return None
-    return decorated(forward, GRAPHED.name, f"`{definition.name.value}.forward` replayed", GRAPHED)
+    return decorated(forward, wrapper.name, f"`{definition.name.value}.forward` replayed", wrapper)
+
+
+def graphed(site: Site) -> SourceEdit | None:
+    """Record the forward of a module that is called for inference. Calls that train run as
+    before."""
+    return recorded(site, GRAPHED) if site.has_inference else None
+
+
+def graphed_in_training(site: Site) -> SourceEdit | None:
+    """Record forward and backward passes of a module that trains."""
+    trains = any(one.mode != "infer" for one in site.workloads)
+    return recorded(site, GRAPHED_IN_TRAINING) if trains else None
 
 
 def has_convolutions(site: Site) -> bool:
@@ -226,6 +239,16 @@ MAX_AUTOTUNE = Rewrite(
     apply=compiled('torch.compile(mode="max-autotune-no-cudagraphs")'),
     is_of_program=True,
 )
+TRAINING_GRAPH = Rewrite(
+    name="training_graph",
+    family="CUDA graph",
+    precondition="a module that is trained with positional tensors on a GPU, and whose forward "
+    "does the same whatever they hold; each combination of shapes keeps memory for both passes",
+    why="launching the kernels of both passes one by one takes longer than they run: two graphs "
+    "launch all of them.",
+    apply=graphed_in_training,
+    is_of_program=True,
+)
 CUDA_GRAPH = Rewrite(
     name="cuda_graph",
     family="CUDA graph",
@@ -244,4 +267,5 @@ COMPILATIONS = (
     REDUCE_OVERHEAD,
     MAX_AUTOTUNE,
 )
-WRAPPERS: tuple[Rewrite, ...] = (CHANNELS_LAST, CUDNN, *COMPILATIONS, CUDA_GRAPH)
+GRAPHS = (TRAINING_GRAPH, CUDA_GRAPH)
+WRAPPERS: tuple[Rewrite, ...] = (CHANNELS_LAST, CUDNN, *COMPILATIONS, *GRAPHS)

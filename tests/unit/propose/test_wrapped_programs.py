@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cudal1_ci.propose.apply import apply
 from cudal1_ci.propose.wrappers.table import WRAPPERS
 from cudal1_ci.records import Call, Problem, TextProgram, Workload
+from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.verify import problem_of
 from tests.conftest import QUICK
@@ -482,9 +483,10 @@ def test_a_graphed_forward_is_the_same_wherever_there_is_no_graph():
         (lambda model: setattr(model, "fc", copy.deepcopy(model.fc)), True),
         (lambda model: setattr(model.fc, "bias", None), True),
         (lambda model: model.double(), True),
+        (lambda model: model.eval(), True),
     ],
 )
-def test_a_recorded_call_notices_weights_that_lie_elsewhere(change, is_noticed):
+def test_a_recorded_call_notices_weights_that_lie_elsewhere_and_other_values(change, is_noticed):
     names: dict = {}
     exec(wrapped(LINEAR, "cuda_graph"), names)
     model = names["Model"]()
@@ -765,6 +767,29 @@ def test_the_verifier_sees_that_a_compiled_program_joins_gradients(device):
         assert [one.rule for one in verdict.findings] == ["gradients.joined"]
         assert "`token` and `positions`" in verdict.findings[0].message
         assert is_passed(patient.evaluate(problem, repaired).verdict)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("text", [ATTENTION, TOKENS], ids=["draws", "joins"])
+@pytest.mark.parametrize(
+    "names",
+    [("training_graph", "cuda_graph"), ("compile", "training_graph", "cuda_graph")],
+    ids="+".join,
+)
+@pytest.mark.starts_verifier
+def test_the_verifier_passes_what_trains_in_graphs(device, names, text):
+    """Graphs copy gradients: those that the compiler joins are separate again."""
+    problem = problem_of(text, "reference")
+    training = msgspec.structs.replace(problem.workloads[0], name="training", mode="train")
+    problem = msgspec.structs.replace(problem, workloads=(*problem.workloads, training))
+    config = msgspec.structs.replace(QUICK, call_s=TrialConfig().call_s)
+    candidate = apply(problem, None, [BY_NAME[name] for name in names])
+    with Session(config, device=device) as patient:
+        evaluation = patient.evaluate(problem, candidate)
+    assert is_passed(evaluation.verdict)
+    assert evaluation.verdict.status != "passed" or all(
+        speedups.is_gain(one) for one in evaluation.measurements
+    )
 
 
 @pytest.mark.gpu

@@ -53,6 +53,7 @@ def a_text(source=SOURCE, modes=("infer",)):
 
 
 PLAIN = a_text()
+BOTH = a_text(modes=("train", "infer"))
 IMAGES = a_text(SOURCE.replace("nn.Linear(4, 4)", "nn.Conv2d(3, 4, 3)"))
 ON_A_CPU = Wrappers(PlaybookConfig(compile=True), kind="cpu")
 ON_A_GPU = Wrappers(kind="cuda")
@@ -167,15 +168,10 @@ def test_what_is_less_precise_compiled_is_compiled_as_it_is_laid_out(refused):
 
 def test_what_is_wrong_in_training_alone_is_compiled_for_inference():
     """At once where the layout is no reason, and else after that was tried."""
-    both = a_text(SOURCE, modes=("train", "infer"))
 
     def names(rule, **worths):
-        verdict = Verdict(
-            status="incorrect_values", findings=(Finding(rule=rule, message="is wrong"),)
-        )
-        wrong = msgspec.structs.replace(found_of("compile", "runtime_error", both), verdict=verdict)
-        evaluations = [wrong, *found(both, **worths)]
-        return proposed(ON_A_GPU, evaluations, both)
+        tried = {"training_graph_AND_cuda_graph": "runtime_error"} | worths
+        return proposed(ON_A_GPU, [wrong_compiled(rule), *found(BOTH, **tried)], BOTH)
 
     assert names("gradients.joined", cuda_graph=2.0) == ["compile_in_inference+cuda_graph"]
     assert names("gradients.joined", cuda_graph=1.0) == ["compile_in_inference"]
@@ -183,6 +179,42 @@ def test_what_is_wrong_in_training_alone_is_compiled_for_inference():
     refused = {"compile_as_laid_out": "incorrect_values", "cuda_graph": 1.0}
     assert names("values.mismatch", **refused) == ["compile_in_inference"]
     assert names("gradients.joined", compile_in_inference="precision", cuda_graph=1.0) == []
+
+
+def wrong_compiled(rule):
+    verdict = Verdict(status="incorrect_values", findings=(Finding(rule=rule, message="is wrong"),))
+    return msgspec.structs.replace(found_of("compile", "runtime_error", BOTH), verdict=verdict)
+
+
+def in_graphs(training, inference, names="training_graph+cuda_graph"):
+    """What came of graphs of both modes: a speedup in each."""
+    candidate = apply(BOTH, None, [BY_NAME[name] for name in names.split("+")])
+    one = an_evaluation(candidate)
+    measured = (a_measurement(training, "in train"), a_measurement(inference, "in infer"))
+    return msgspec.structs.replace(one, measurements=measured)
+
+
+def test_what_trains_is_recorded_for_training_too_and_for_inference_alone_if_that_gains_nothing():
+    assert proposed(ON_A_GPU, problem=BOTH) == ["compile", "training_graph+cuda_graph"]
+    assert proposed(ON_A_GPU, problem=a_text(modes=("train",))) == ["compile", "training_graph"]
+    compiled = found_of("compile", 1.5, BOTH)
+    gaining = [compiled, in_graphs(2.0, 3.0)]
+    assert proposed(ON_A_GPU, gaining, BOTH) == ["compile+training_graph+cuda_graph"]
+    for one in (in_graphs(1.0, 3.0), in_graphs(0.5, 3.0)):
+        assert proposed(ON_A_GPU, [compiled, one], BOTH) == ["cuda_graph"]
+        found_both = [compiled, one, found_of("cuda_graph", 3.0, BOTH)]
+        assert proposed(ON_A_GPU, found_both, BOTH) == ["compile+cuda_graph"]
+
+
+def test_a_graph_of_training_separates_gradients_that_the_compiler_joins():
+    evaluations = [wrong_compiled("gradients.joined"), in_graphs(2.0, 3.0)]
+    assert proposed(ON_A_GPU, evaluations, BOTH) == ["compile+training_graph+cuda_graph"]
+    names = "compile+training_graph+cuda_graph"
+    passed = in_graphs(3.0, 3.0, names)
+    assert proposed(ON_A_GPU, [*evaluations, passed], BOTH) == []
+    failed = found_of(names, "runtime_error", BOTH)
+    repaired = ["compile_in_inference+training_graph+cuda_graph"]
+    assert proposed(ON_A_GPU, [*evaluations, failed], BOTH) == repaired
 
 
 def test_an_order_that_was_found_less_precise_is_not_tried_again():
