@@ -1,0 +1,94 @@
+"""Keep what scans of whole repositories say of their root models, and print it as a table.
+
+    cudal1-ci scan . --harvest --device cuda --budget 20m --json vit-pytorch.json
+    python experiments/repository_roots.py --commit 91066997 \\
+        --output assets/results/roots-h200.json vit-pytorch@3e815e5=vit-pytorch.json
+
+Each REPORT is a repository with its commit and the JSON of its scan; `--commit` is that of this
+project. Every scan was alone on its GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from cudal1_ci.render.wording import interval_text, time_text
+
+KEPT = ("host_us", "device_us", "num_launches", "peak_bytes", "energy_j")
+HEADS = ("repository", "model", "call", "time", "speedup", "device time", "compiled alone")
+
+
+def repository_of(name: str, commit: str, report: dict[str, Any]) -> dict[str, Any]:
+    """Return what a scan says of a repository's root calls, without kernels and timelines."""
+    roots = [
+        {
+            **{key: one[key] for key in ("root", "mode", "before_us", "after_us", "low", "high")},
+            **{side: {key: one[side][key] for key in KEPT} for side in ("before", "after")},
+            "compiled": one["compiled"],
+        }
+        for one in report["impact"] or ()
+    ]
+    return {
+        "repository": name,
+        "commit": commit,
+        "elapsed_s": round(report["elapsed_s"], 1),
+        "ended": report["ended"],
+        "generated_at": report["generated_at"],
+        "device": report["device"]["name"],
+        "software": report["device"]["software"],
+        "totals": report["totals"],
+        "roots": roots,
+    }
+
+
+def row(repository: str, root: dict[str, Any]) -> str:
+    """Return a root call as a line of the table."""
+    compiled = root["compiled"] or {}
+    alone = f"{compiled['speedup']:.2f}x" if compiled.get("speedup") else "refused"
+    speedup = root["before_us"] / root["after_us"]
+    cells = (
+        repository,
+        f"`{root['root'].rpartition('/')[2]}`",
+        {"train": "training", "infer": "inference"}[root["mode"]],
+        f"{time_text(root['before_us'])} -> {time_text(root['after_us'])}",
+        interval_text(speedup, root["low"], root["high"]),
+        " -> ".join(time_text(root[side]["device_us"]) for side in ("before", "after")),
+        alone if compiled else "-",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def table(raw: dict[str, Any]) -> str:
+    """Return all root calls as a Markdown table."""
+    lines = [f"| {' | '.join(HEADS)} |", f"|{'---|' * 3}{'--:|' * (len(HEADS) - 3)}"]
+    for one in raw["repositories"]:
+        lines += [row(one["repository"], root) for root in one["roots"]]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the raw result and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reports", nargs="+", metavar="NAME@COMMIT=REPORT")
+    parser.add_argument("--commit", required=True, help="of this project")
+    parser.add_argument("--output", type=Path, required=True)
+    given = parser.parse_args()
+    repositories = []
+    for one in given.reports:
+        name, _, path = one.partition("=")
+        repository, _, commit = name.partition("@")
+        report = json.loads(Path(path).read_text("utf-8"))
+        repositories.append(repository_of(repository, commit, report))
+    command = "cudal1-ci scan . --harvest --device cuda --budget 20m --json REPORT"
+    device = repositories[0]["device"]
+    raw = {"command": command, "commit": given.commit, "device": device}
+    raw |= {"repositories": repositories}
+    given.output.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    print(table(raw))
+
+
+if __name__ == "__main__":
+    main()
