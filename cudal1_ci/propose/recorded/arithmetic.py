@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import libcst as cst
-
-from cudal1_ci.propose.editing.layout import with_argument
 from cudal1_ci.propose.recorded.certainty import unstated
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.patterns import (
@@ -21,7 +18,7 @@ from cudal1_ci.propose.recorded.patterns import (
     written,
 )
 from cudal1_ci.propose.recorded.reads import only_read
-from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
+from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.records.recording import Argument
 
 ANY, NOT_NEGATIVE = (-math.inf, math.inf), (0.0, math.inf)
@@ -34,7 +31,6 @@ RANGES = {
 LOWEST = {"gelu": -0.18, "silu": -0.29, "mish": -0.32, "hardswish": -0.385}
 """Lower bounds of functions that never exceed a positive input, rounded to the safe side."""
 BOUNDED = ("clamp", "clip", "clamp_min", "clamp_max", "hardtanh")
-CREATORS = frozenset(("zeros", "ones", "full", "arange", "eye", "empty", "linspace", "tensor"))
 ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
 NEUTRAL = {"mul": "1", "div": "1", "pow": "1", "add": "0", "sub": "0"}
 
@@ -202,28 +198,6 @@ def find_scalars(call: Call) -> Iterator[Change]:
                 yield change
 
 
-def find_moved(call: Call) -> Iterator[Change]:
-    """Find `torch.ones(8).to(x.device)`."""
-    source = call.source
-    for operation in call.graph.operations:
-        made = call.graph.made_by(operation.value(0))
-        place, there = source.place(operation), None if made is None else source.place(made)
-        if operation.name != "to" or made is None or place is None or there is None:
-            continue
-        file, node, inner = source.file(place.file), place.node, there.node
-        is_method = isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)
-        if made.name not in CREATORS or file is None or not is_method or len(node.args) != 1:  # type: ignore[attr-defined]
-            continue
-        (argument,) = cst.ensure_type(node, cst.Call).args
-        device = file.code(argument.value)
-        if not isinstance(inner, cst.Call) or file.parents.get(file.parents.get(inner)) is not node:  # type: ignore[arg-type]
-            continue
-        has_device = any(one.name == "device" for one in made.recorded.kwargs)
-        if device.endswith(".device") and not argument.keyword and not has_device:
-            new = with_argument(inner, "device", argument.value)
-            yield Change(place.file, {node: file.code(new)}, shown(operation, source))
-
-
 RULES = (
     rule(
         "rsqrt",
@@ -272,13 +246,5 @@ RULES = (
         "the smaller or the larger of a tensor and torch.tensor of a number; where both are equal "
         "the gradient is whole, which min and max share out",
         bounds_forms(),
-    ),
-    RecordedRule(
-        name="create_on_device",
-        family="host synchronization",
-        why="made where it is needed: no copy over the bus",
-        precondition="a tensor made on the CPU and moved to the device of another one",
-        find=find_moved,
-        is_small=True,
     ),
 )

@@ -14,6 +14,7 @@ from cudal1_ci.propose.recorded import (
     channel_order,
     convolutions,
     matrices,
+    moved,
     needless,
     reductions,
 )
@@ -21,8 +22,9 @@ from tests.unit.propose.recorded.rig import assert_same, loaded, proposed
 
 RULES = {
     one.name: one
-    for module in (arithmetic, channel_order, convolutions, matrices, needless, reductions)
+    for module in (arithmetic, channel_order, convolutions, matrices, moved, needless, reductions)
     for one in module.RULES
+    if one is not moved.RULES[-1]  # tested as on a GPU (test_moved.py)
 }
 HEADER = """\
 import math
