@@ -26,6 +26,8 @@ LAID_OUT = (
 VENDORED = (GRAPHED, GRAPHED_IN_TRAINING, TUNED, REDUCED, IN_INFERENCE, *LAID_OUT)
 OWN_NAMES = ("torch.compile", *(one.name for one in VENDORED))
 """Decorators of wrappers, below which another wrapper may be."""
+CONTEXTS = ("no_grad", "inference_mode", "enable_grad", "autocast")
+"""Decorators of torch that change how a call runs and not what is called."""
 NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
 """Code that a CUDA graph cannot record, or would run once instead of at every call."""
 COMPILED_REGION = "compiled_region"
@@ -48,8 +50,16 @@ def forward_of(site: Site) -> cst.FunctionDef | None:
         forward = next((m for m in site.methods() if m.name.value == "forward"), None)
     if forward is None or site.names.imports.get("torch", "torch") != "torch":
         return None
-    own = all(code(one.decorator).startswith(OWN_NAMES) for one in forward.decorators)
-    return forward if own and "yield" not in code(forward).split() else None
+    known = all(is_known(site, code(one.decorator)) for one in forward.decorators)
+    return forward if known and "yield" not in code(forward).split() else None
+
+
+def is_known(site: Site, decorator: str) -> bool:
+    """Return whether a wrapper may be put on top of a decorator."""
+    first, dot, rest = decorator.partition("(")[0].partition(".")
+    path = f"{site.names.imports.get(first, first)}{dot}{rest}"
+    is_context = path.startswith("torch.") and path.rpartition(".")[2] in CONTEXTS
+    return is_context or decorator.startswith(OWN_NAMES)
 
 
 def decorated(

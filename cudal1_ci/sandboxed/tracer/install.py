@@ -363,12 +363,17 @@ def wrap_functions(module: types.ModuleType, names: list[str]) -> None:
 
 
 def recording(function: types.FunctionType) -> Callable[..., Any]:
+    """Return a function that records its calls, also those of one that is decorated."""
+    inside = inspect.unwrap(function)
+    if not isinstance(inside, types.FunctionType):
+        return function
+
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         tracer = current
         if tracer is None or tracer.is_quiet():
             return function(*args, **kwargs)
-        file = os.path.realpath(function.__code__.co_filename)
+        file = os.path.realpath(inside.__code__.co_filename)
         if not file.startswith(tracer.root):
             return function(*args, **kwargs)
         target = f"{file[len(tracer.root) :]}:{function.__qualname__}"

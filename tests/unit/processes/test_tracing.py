@@ -21,7 +21,11 @@ PACKAGE = {
         import torch
 
         def scale(x, *, by=2.0):
-            return x * by
+            return shifted(x) * by
+
+        @torch.autocast("cpu", enabled=False)
+        def shifted(x):
+            return x + 0
 
         def unlisted(x):
             return x
@@ -124,7 +128,11 @@ def package(tmp_path_factory) -> Path:
 def traces(package):
     folder = package / "traces"
     code = run_trace(
-        [sys.executable, "run.py", "--crash"], package, folder, {"pkg/ops.py": ["scale"]}, 120
+        [sys.executable, "run.py", "--crash"],
+        package,
+        folder,
+        {"pkg/ops.py": ["scale", "shifted"]},
+        120,
     )
     assert code == 7, "the command's own exit code is returned"
     return read_traces(folder)
@@ -183,6 +191,7 @@ def test_functions_that_were_listed_are_recorded_and_others_are_not(traces):
     assert found[0].init is None
     assert found[0].call.kwargs == {"by": Constant(value=3.0)}
     assert workloads(traces, "unlisted", "pkg/ops.py") == ()
+    assert workloads(traces, "shifted", "pkg/ops.py"), "torch decorates it"
 
 
 def test_a_forked_child_is_recorded(traces):
@@ -219,6 +228,7 @@ def test_shares_of_the_time_add_up(traces):
         outer,
         "pkg/layers.py:Inner",
         "pkg/ops.py:scale",
+        "pkg/ops.py:shifted",
     }
     assert sum(traces.place(call)[1] for call in inside if called_most_in(call, outer)) <= 1.001
     assert all(w.root == outer for w in workloads(traces, "Outer"))

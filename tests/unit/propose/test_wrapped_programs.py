@@ -506,11 +506,28 @@ def test_a_recorded_call_notices_weights_that_lie_elsewhere_and_other_values(cha
         ("self, x)", "self, *args)"),
         ("self, x)", "self, **named)"),
         ("class Model", "def cuda_graphed(f):\n    return f\n\n\nclass Model"),
-        ("    def forward", "    @torch.no_grad()\n    def forward"),
+        ("    def forward", "    @staticmethod\n    def forward"),
     ],
 )
 def test_what_cannot_be_recorded_is_left_alone(change, to):
     assert attempt(LINEAR.replace(change, to), "cuda_graph") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "decorator"),
+    [
+        ("import torch", "torch.no_grad()"),
+        ("from torch.cuda.amp import autocast", "autocast(enabled=False)"),
+        ("from torch import inference_mode as quiet", "quiet()"),
+    ],
+)
+def test_a_wrapper_is_put_on_a_forward_that_runs_in_a_context_of_torch(line, decorator):
+    text = LINEAR.replace("import torch\n", f"import torch\n{line}\n", 1)
+    text = text.replace("    def forward", f"    @{decorator}\n    def forward")
+    for name in ("compile", "cuda_graph"):
+        assert f"    @{decorator}\n    def forward" in attempt(text, name).program.source
+    unknown = text.replace(line, "from elsewhere import autocast, quiet").replace("torch.no", "no")
+    assert attempt(unknown, "compile") is None
 
 
 def test_a_module_that_also_trains_is_recorded_for_its_inference():
