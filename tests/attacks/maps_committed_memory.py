@@ -4,7 +4,7 @@ cost is subtracted.
 Family: deferred work.
 Surface: the descriptor of that memory can only be written to, but its owner may change the mode of
 the memory and open it again. Source: own.
-Caught by: the verifier looks at what the runner has mapped, and at the mode, after each round.
+Caught by: the kernel notes for the verifier who opens the memory, and each change of its mode.
 """
 
 import mmap

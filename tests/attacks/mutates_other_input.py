@@ -2,7 +2,7 @@
 
 Family: mutation.
 Surface: inputs of a reference that mutates. Source: own.
-Caught by: nothing yet. Would be: comparing inputs one by one, and not sets of them, with what
+Caught by: inputs are compared one by one with what was written, but for those that
 the reference changes.
 """
 

@@ -181,9 +181,8 @@ def check_inputs(case: Case, reference: Lane, candidate: Lane, one: Round) -> No
 def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
     """Check that outputs share memory with inputs only where the reference's do. Check that no
     function was replaced that the reference leaves unchanged."""
-    outputs, process = candidate.outputs, candidate.runner.process
-    pid = 0 if process is None else process.group
-    if isinstance(outputs, WrittenSegment) and not outputs.is_out_of_reach(pid):
+    outputs = candidate.outputs
+    if isinstance(outputs, WrittenSegment) and outputs.was_opened():
         message = "timed calls open the memory to which their outputs are written"
         raise Rejected("reward_hack", "state.global", message)
     ours, theirs = (lane.runner.ask(AskLeft(), limits.call_s) for lane in (reference, candidate))

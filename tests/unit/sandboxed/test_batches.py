@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cudal1_ci.sandboxed.memory import committed as committed_module
 from cudal1_ci.sandboxed.memory.committed import COMMITTED, CommittedSegment, WrittenSegment
 from cudal1_ci.sandboxed.memory.segment import Segment, slot_of
 from cudal1_ci.sandboxed.runner import batches as batches_module
@@ -258,26 +259,35 @@ def test_a_program_can_neither_map_nor_replace_what_it_committed(committing):
         mmap.mmap(handed.fd, 4096)
     with pytest.raises(TypeError):
         handed.tensor(slot_of(torch.ones(2)))
-    code = (
-        "import mmap, os, sys; fd = int(sys.argv[1]); print('ready', flush=True); input();"
-        "os.fchmod(fd, 0o600); it = os.open(f'/proc/self/fd/{fd}', os.O_RDWR);"
-        "held = mmap.mmap(it, 4096); os.fchmod(fd, 0o200); print('mapped', flush=True); input()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(handed.fd)],
-        pass_fds=[handed.fd],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as child:
-        assert child.stdout.readline() == "ready\n"
-        assert written.is_out_of_reach(child.pid)
-        print(file=child.stdin, flush=True)
-        assert child.stdout.readline() == "mapped\n"
-        assert not written.is_out_of_reach(child.pid)
-        child.kill()
-    os.fchmod(handed.fd, 0o600)
-    assert not written.is_out_of_reach(os.getppid())
+    batches.subject.run = lambda number: torch.ones(2)
+    batches.batch(seed=0)
+    assert not written.was_opened()
+
+
+REOPENED = "import os, sys; it = os.open(f'/proc/self/fd/{sys.argv[1]}', os.O_%s); os.close(it)"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os, sys; fd = int(sys.argv[1]); os.fchmod(fd, 0o600); os.fchmod(fd, 0o200)",
+        REOPENED % "WRONLY",
+        REOPENED % "PATH" + "; os.chmod(f'/proc/self/fd/{sys.argv[1]}', 0o200)",
+    ],
+    ids=["mode", "again", "by path"],
+)
+def test_who_opens_what_was_committed_is_seen_though_it_is_closed_again(committing, code):
+    batches, written, _ = committing
+    handed = batches.committed.fd
+    subprocess.run([sys.executable, "-c", code, str(handed)], pass_fds=[handed], check=True)
+    assert written.was_opened()
+    assert not written.was_opened()
+
+
+def test_memory_whose_openings_the_kernel_does_not_note_is_refused(monkeypatch):
+    monkeypatch.setattr(committed_module.LIBC, "inotify_init1", lambda flags: -1)
+    with pytest.raises(OSError, match="notes nothing"):
+        WrittenSegment.create(4096)
 
 
 @pytest.mark.parametrize(
