@@ -179,7 +179,8 @@ class ContractCheck(Published, frozen=True, kw_only=True):
     """`gradients`, `layout of x: transposed`, `weight changed in place`."""
     result: Literal["held", "differs", "broken", "not_applicable", "not_tried"]
     """`not_applicable` is what the reference itself refuses. What `differs` is stated, and may be
-    proposed: numbers where the reference multiplies NaN or an infinity by zero."""
+    proposed: numbers where the reference multiplies NaN or an infinity by zero, and subnormal
+    numbers that are lost."""
     detail: Text = ""
     """What was tried, how it is broken, or why it is not tried."""
     group: Name = ""

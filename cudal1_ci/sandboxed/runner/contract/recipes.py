@@ -58,6 +58,13 @@ def keep_changed_inputs(trial: Trial, before: list[torch.Tensor]) -> None:
             trial.keep(now, f"input {number} after the call")
 
 
+def subnormal(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it with subnormal numbers, which it must tell from zeros."""
+    wanted, zeros = (trial.keep(trial.call(number)) for number in (0, 1))
+    if all(map(same_bits, wanted, zeros)):
+        raise ValueError("subnormal numbers are zeros to it")
+
+
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors are equal, with NaN equal to NaN. What is not dense is not
     looked at."""
@@ -649,6 +656,7 @@ def traced(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 RECIPES: dict[str, Recipe] = {
     "call": call,
+    "subnormal": subnormal,
     "argument": argument,
     "omitted": omitted,
     "masked": masked,

@@ -7,8 +7,8 @@ the same requests. The results are compared by the verifier, with the comparison
 
 A line is `held`, `broken`, `not_applicable` (the reference refuses it) or `not_tried` (with the
 reason). It `differs` where the candidate gives numbers for NaN that the reference multiplies by
-zero: that is stated, and breaks nothing. A line that crashes or hangs costs only itself: its
-process is started again.
+zero, or loses subnormal numbers: that is stated, and breaks nothing. A line that crashes or hangs
+costs only itself: its process is started again.
 Not covered: several calls at the same time, from threads; whole process settings (settings.py).
 """
 

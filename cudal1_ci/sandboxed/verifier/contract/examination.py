@@ -361,7 +361,7 @@ def compare_line(
                 lambda use=use: exact(reference, use),  # type: ignore[misc]
                 partial(rounded, reference, use),
                 lambda use=use: near(reference, use),  # type: ignore[misc]
-                has_odd=line.group == "values",
+                has_odd=bool(use.finite),
             )
             if said is not None and is_product_with_zero(use, ours, theirs, reference, candidate):
                 differences.append(f"{use.label}: {said}; {INDEPENDENT}")
@@ -374,6 +374,8 @@ def compare_line(
         if said is not None:
             said = INPUT.sub(lambda found: named(known, int(found[1])), said)
             label = f"{use.label}: " if use.label else ""
+            if line.why_stated:
+                return check_of(line, "differs", f"{label}{said}; {line.why_stated}")
             why_not = line.needs_evidence or (doubt if OFF.search(said) else "")
             if said.endswith(UNSETTLED):
                 return check_of(line, "not_tried", f"{label}{said}")

@@ -62,6 +62,8 @@ class Line:
     """Why a difference is no break unless the project is seen to rely on the line,"""
     failure_needs_evidence: str = ""
     """and why an error is none: it cannot be missed, as a wrong result can."""
+    why_stated: str = ""
+    """Why what differs is stated and breaks nothing."""
 
 
 def derive(case: Case, surveyed: Surveyed) -> list[Line]:
@@ -82,6 +84,7 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
         *of_ranges(case, base, surveyed),
         *of_dtypes(case, base, surveyed.tensors),
         *of_values(base, surveyed.tensors),
+        *of_subnormals(base, surveyed.tensors),
         *of_lengths(base, surveyed.tensors),
         *of_dimensions(base, surveyed.tensors),
         *of_copies(surveyed),
@@ -242,6 +245,23 @@ def of_values(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
         if tensor.numel() and not made.is_sorted(tensor):
             aspect = f"NaN and infinities in {names[number]}"
             yield Line(group="values", aspect=aspect, uses=uses, num_wanted=3)
+
+
+def of_subnormals(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for inputs so small that many compilers and devices take them for zeros. torch's
+    own operators keep them, and torch.compile loses them in some (`elu`, `erf` on a CPU)."""
+    for number, tensor in floats(base):
+        if tensor.count_nonzero() and not made.is_mask(tensor):
+            line = one(
+                "values",
+                f"subnormal numbers in {names[number]}",
+                "subnormal",
+                sets=lambda number=number: [
+                    *on(base, number, made.subnormal)(),
+                    *on(base, number, torch.zeros_like)(),
+                ],
+            )
+            yield replace(line, why_stated="compilers and devices may drop them")
 
 
 def floats(base: InputSet) -> list[tuple[int, torch.Tensor]]:

@@ -105,6 +105,13 @@ def with_some(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return make
 
 
+def subnormal(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same numbers, so small that only subnormal ones hold them."""
+    wide = tensor.nan_to_num(0, 0, 0).double()
+    share = torch.finfo(tensor.dtype).tiny / 2 / wide.abs().max().clamp_min(1e-300)
+    return (wide * share).to(tensor.dtype)
+
+
 def drawn_below(size: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return what draws whole numbers below a size, among them the largest."""
 

@@ -161,6 +161,38 @@ def test_numbers_in_the_place_of_nan_break_the_line_where_they_depend_on_it(line
     assert broken(found) == {OF_VALUES}
 
 
+OF_SUBNORMALS = "subnormal numbers in x"
+EXPONENTIAL = """
+class Model(nn.Module):
+    def forward(self, x):
+        return F.elu(x)
+def get_inputs():
+    return [torch.randn(12, 8)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "result", "detail"),
+    [
+        ("torch.where(x > 0, x, x.expm1())", "held", ""),
+        ("F.elu(x * (x.abs() > 2e-38))", "differs", "subnormal numbers are zeros to it; compilers"),
+        ("torch.where(x > 0, x, x.exp() - 1)", "differs", "output 0 is off by"),
+        ("F.elu(x) if x.abs().amax() > 2e-38 else 1 / 0", "differs", "division by zero"),
+    ],
+)
+def test_subnormal_numbers_that_are_lost_are_stated_and_break_nothing(lines, new, result, detail):
+    found = lines(EXPONENTIAL, EXPONENTIAL.replace("F.elu(x)", new), OF_SUBNORMALS)[OF_SUBNORMALS]
+    assert found.result == result
+    assert detail in found.detail
+
+
+def test_a_reference_that_loses_subnormal_numbers_asks_nobody_to_keep_them(lines):
+    rounded = EXPONENTIAL.replace("F.elu(x)", "F.elu(x).half()")
+    found = lines(rounded, rounded, OF_SUBNORMALS)[OF_SUBNORMALS]
+    assert found.result == "not_applicable"
+    assert "zeros to it" in found.detail
+
+
 FAULTS = {
     "a number of the call": (
         "* factor",
