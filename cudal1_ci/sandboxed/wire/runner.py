@@ -305,6 +305,8 @@ class Surveyed(Answer):
     is_module: bool
     is_class: bool
     mentions_hooks: bool
+    replaces_submodules: bool
+    """Whether the constructor of a subclass names one of its submodules."""
     mentions_graphs: bool
     """Whether its file takes derivatives of gradients."""
 

@@ -229,6 +229,7 @@ GOOD = {
         "is_module": True,
         "is_class": True,
         "mentions_hooks": False,
+        "replaces_submodules": False,
         "mentions_graphs": False,
     },
     runner.Try: TRIED,

@@ -595,20 +595,49 @@ def state_dict(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def hooks(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Call it with hooks on its submodules, and record for which they ran."""
+    """Call it with hooks on its submodules that change their outputs, and record for which they
+    ran."""
     ran: list[str] = []
+
+    def ran_for(name: str, output: Any) -> Any:
+        ran.append(name)
+        return halved(output)
+
     own = dict(trial.module.named_modules())
     handles = [
-        own[name].register_forward_hook(lambda *_, name=name: ran.append(name))
+        own[name].register_forward_hook(lambda _, __, output, name=name: ran_for(name, output))
         for name in target.split(",")
         if name in own
     ]
     try:
-        trial.call()
+        output = trial.call()
     finally:
         for one in handles:
             one.remove()
     trial.say("hooks ran for", sorted(set(ran)))
+    trial.keep(output)
+
+
+def halved(output: Any) -> Any:
+    """Return what a submodule returned, with half of its floats."""
+    if isinstance(output, torch.Tensor) and output.is_floating_point():
+        return output / 2
+    return tuple(map(halved, output)) if type(output) is tuple else output
+
+
+def replaced(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it with others in the place of its submodules, as a subclass or an adapter puts there:
+    with the same weights, and half of the output."""
+    own = dict(trial.module.named_modules())
+    for name in target.split(","):
+        if name in own:
+            one = copy.copy(own[name])
+            kind = type(one)
+            body = {"forward": lambda self, *a, kind=kind, **k: halved(kind.forward(self, *a, **k))}
+            one.__class__ = type(kind.__name__, (kind,), body)
+            parent, _, last = name.rpartition(".")
+            setattr(own[parent], last, one)
+    trial.keep(trial.call(), "output with others in the place of submodules")
 
 
 def own_hooks(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
@@ -682,6 +711,7 @@ RECIPES: dict[str, Recipe] = {
     "deepcopy": deepcopy,
     "state_dict": state_dict,
     "hooks": hooks,
+    "replaced": replaced,
     "own_hooks": own_hooks,
     "thread": thread,
     "traced": traced,

@@ -29,6 +29,7 @@ def surveyed(subject: Subject, request: Survey) -> Surveyed:
     slots = [subject.segments["init"].tensor(slot).clone() for slot in subject.loaded.init_slots]
     init_args, init_kwargs = build_call(subject.loaded.init or Call(), slots)
     is_class = isinstance(subject.found, type)
+    heirs: list[type] = type.__subclasses__(subject.found) if is_class else []
     text, file = source_of(subject.found), source_of(inspect.getmodule(subject.found))
     words = dict.fromkeys(match.group(2) for match in WORD.finditer(text))
     return Surveyed(
@@ -41,8 +42,16 @@ def surveyed(subject: Subject, request: Survey) -> Surveyed:
         is_module=subject.module is not None,
         is_class=is_class,
         mentions_hooks="_hook" in file,
+        replaces_submodules=any(names_a_part(subject.module, one) for one in heirs),
         mentions_graphs=GRAPHS.search(file) is not None,
     )
+
+
+def names_a_part(module: torch.nn.Module | None, heir: type) -> bool:
+    """Return whether the constructor of a subclass names a submodule, as one that replaces it
+    does."""
+    code = getattr(vars(heir).get("__init__"), "__code__", None)
+    return code is not None and module is not None and bool(module._modules.keys() & code.co_names)
 
 
 def callable_of(program: Any) -> Any:

@@ -549,6 +549,11 @@ def of_hooks(surveyed: Surveyed) -> Iterator[Line]:
         line = one("use", "hooks of the submodules", "hooks", target=",".join(names), is_new=True)
         evidence = "" if surveyed.mentions_hooks else "nothing here is seen to register any"
         yield replace(line, needs_evidence=evidence)
+        leaves = [name for name in names if not any(one.startswith(f"{name}.") for one in names)]
+        aspect = "submodules replaced by others"
+        line = one("use", aspect, "replaced", target=",".join(leaves), is_new=True)
+        evidence = "" if surveyed.replaces_submodules else "nothing here is seen to replace any"
+        yield replace(line, needs_evidence=evidence)
 
 
 def of_tracing() -> Iterator[Line]:

@@ -140,7 +140,45 @@ def get_init_inputs():
     return [32]
 """
 
+PARTS = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        self.outer = nn.Linear(8, 4)
+    def forward(self, x):
+        return self.outer(self.inner(x))
+def get_inputs():
+    return [torch.randn(6, 8)]
+"""
+HOOKED = (
+    PARTS
+    + """
+def recorded(model, seen):
+    model.inner.register_forward_hook(lambda _, __, output: seen.append(output))
+"""
+)
+EXTENDED = (
+    PARTS
+    + """
+class Smooth(Model):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+"""
+)
+INLINED = (
+    "self.inner(x))",
+    "F.linear(x, self.inner[0].weight, self.inner[0].bias).clamp(min=0))",
+)
 KINDS = {
+    "submodules whose hooks do not run": (HOOKED, INLINED, r"hooks of the sub.*ran for: expected"),
+    "submodules that are called in vain": (
+        HOOKED,
+        ("return self.outer(self.inner(x))", f"self.inner(x); return self.outer({INLINED[1]}"),
+        r"hooks of the submodules .*output 0 is off by",
+    ),
+    "submodules that cannot be replaced": (EXTENDED, INLINED, r"submodules replaced .*is off by"),
     "a key of versions": (
         NORMED,
         STALE.format("(self.weight._version, self.g._version)"),
@@ -311,7 +349,19 @@ def test_a_kind_ends_with_a_line_that_names_it(lines, reference, change, wanted)
 
 @pytest.mark.parametrize(
     "reference",
-    [NORMED, LAYER_NORM, POOLED, LOOKUP, COUNTS, POWER, ATTENTION, MASKED, CACHED, MODES],
+    [
+        *(NORMED, LAYER_NORM, POOLED, LOOKUP, COUNTS, POWER, ATTENTION, MASKED, CACHED, MODES),
+        *(HOOKED, EXTENDED),
+    ],
 )
 def test_a_reference_breaks_nothing_of_its_own(lines, reference):
     assert broken(lines(reference, reference)) == set()
+
+
+def test_what_left_out_submodules_break_is_told_where_nothing_relies_on_it(lines):
+    aspects = ("hooks of the submodules", "submodules replaced by others")
+    found = lines(PARTS, changed(PARTS, INLINED), *aspects)
+    assert {one.result for one in found.values()} == {"not_tried"}
+    assert "nothing here is seen to register any" in found[aspects[0]].detail
+    assert "nothing here is seen to replace any" in found[aspects[1]].detail
+    assert {one.result for one in lines(PARTS, PARTS, *aspects).values()} == {"held"}
