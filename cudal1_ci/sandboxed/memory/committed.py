@@ -25,6 +25,7 @@ WRITE_ONLY = 0o200
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.pwrite.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_longlong)
 LIBC.pwrite.restype = ctypes.c_ssize_t
+WRITE = LIBC.pwrite
 CHANGED, OPENED = 0x4, 0x20
 """IN_ATTRIB and IN_OPEN in inotify(7)."""
 
@@ -83,7 +84,6 @@ class CommittedSegment:
     def __init__(self, fd: int, num_bytes: int):
         self.fd = fd
         self.num_bytes = num_bytes
-        self._write = LIBC.pwrite
 
     def tensor(self, slot: Slot) -> torch.Tensor:
         """Raise TypeError, as no view of it exists."""
@@ -100,7 +100,7 @@ class CommittedSegment:
             copy = torch.empty_strided(slot.shape, slot.stride, dtype=dtype)
             tensor = copy.copy_(tensor.detach())
         size = tensor.numel() * dtype.itemsize
-        if self._write(self.fd, tensor.data_ptr(), size, slot.offset) != size:
+        if WRITE(self.fd, tensor.data_ptr(), size, slot.offset) != size:
             raise OSError(ctypes.get_errno(), "an output could not be written")
 
     def close(self) -> None:

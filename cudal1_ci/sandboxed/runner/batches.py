@@ -21,7 +21,7 @@ from ..wire.tensors import OutputSlot
 from .arguments import flatten
 from .exact_types import is_lazy, need_exact, type_of
 from .module_state import forget_gradients
-from .settings import patched
+from .settings import hidden, patched
 from .sharing import state_storages, storage_of
 from .subject import Subject, forget, gradients_of, overlaps, plain
 from .value_shapes import fitted, in_rows
@@ -371,13 +371,18 @@ class Batches:
             aliases |= self.dropped_aliases()
         return Left(
             aliases=tuple(sorted(aliases)),
-            patched=tuple(patched(self.subject.attributes)),
+            patched=(*patched(self.subject.attributes), *hidden(self.own_objects())),
             overlapping=tuple(sorted({leaf for leaf, one in plain_ones if overlaps(one)})),
             lazy=tuple(sorted({leaf for leaf, one in plain_ones if is_lazy(one)})),
             in_state=tuple(sorted({leaf for leaf, one in every if storage_of(one) in state})),
             forms=tuple(sorted(forms))[:MAX_FORMS],
             process=self.subject.changed_settings(),
         )
+
+    def own_objects(self) -> dict[type, Any]:
+        """Return the objects that time a program, by their classes."""
+        own = {Batches: self, Subject: self.subject, CommittedSegment: self.committed}
+        return {kind: one for kind, one in own.items() if one is not None}
 
     def dropped_aliases(self) -> set[int]:
         """Return which committed outputs lay in the memory of an input of their call."""

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,13 @@ Attributes = dict[str, Held]
 
 
 def watched() -> dict[str, Any]:
-    """Return all that is compared: the objects above, and the runner's own modules and classes.
-    In these a program could replace what times it."""
+    """Return all that is compared: the objects above, and the modules and classes of this process
+    that are not the program's. In these a program could replace what times it."""
+    package = str(__package__).rpartition(".")[0]
     own = {
         name: module
         for name, module in list(sys.modules.items())
-        if name.startswith(f"{__package__}.") and module is not None
+        if name.startswith(f"{package}.") and module is not None
     }
     classes = {
         f"{name}.{attribute}": value
@@ -157,6 +158,19 @@ def patched(before: Attributes) -> list[str]:
                 named.add((attribute, id(new)))
                 found.append(f"{name}.{attribute}")
     return sorted(found)[:20]
+
+
+def hidden(owners: Mapping[type, Any]) -> list[str]:
+    """Return methods of these classes that their object's own attributes hide, and the objects of
+    another class."""
+    found = [
+        f"{kind.__name__}.{name}"
+        for kind, one in owners.items()
+        for name in vars(one)
+        if callable(getattr(kind, name, None))
+    ]
+    others = [f"{kind.__name__}.__class__" for kind, one in owners.items() if type(one) is not kind]
+    return sorted([*found, *others])
 
 
 def is_of_torch(function: Any) -> bool:

@@ -11,7 +11,7 @@ import warnings
 import pytest
 import torch
 
-from cudal1_ci.sandboxed.runner.settings import attributes, patched, settings
+from cudal1_ci.sandboxed.runner.settings import attributes, hidden, patched, settings
 
 
 @pytest.fixture
@@ -39,6 +39,27 @@ def test_a_function_that_was_replaced_is_named(before, monkeypatch, owner, name,
     real = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *args, **kwargs: real(*args, **kwargs))
     assert patched(before) == [told]
+
+
+class Timer:
+    count = 0
+
+    def time(self):
+        return self.count
+
+
+def test_an_object_with_an_attribute_in_the_place_of_a_method_is_named():
+    timer = Timer()
+    timer.count = 1
+    assert hidden({Timer: timer}) == []
+    timer.time = lambda: 0
+    assert hidden({Timer: timer}) == ["Timer.time"]
+
+
+def test_an_object_of_another_class_is_named():
+    timer = Timer()
+    timer.__class__ = type("Timer", (Timer,), {})
+    assert hidden({Timer: timer}) == ["Timer.__class__"]
 
 
 def test_a_wrapper_that_borrows_a_name_is_seen(before, monkeypatch):
