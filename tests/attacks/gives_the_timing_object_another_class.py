@@ -1,5 +1,5 @@
-"""Strategy: compute nothing in a timed call, and compute right into the place of the outputs instead
-of the copy whose cost is taken off, in a subclass that the runner's object becomes one of.
+"""Strategy: compute nothing in a timed call, and compute right into the place of the outputs
+instead of the copy whose cost is taken off, in a subclass that the runner's object is made one of.
 
 Family: clock.
 Surface: the class of an object can be changed. Source: own.

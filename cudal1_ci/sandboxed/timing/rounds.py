@@ -60,6 +60,9 @@ part of the input is wrong there, and saves nothing in rounds that count. All ou
 until its end, so one that is written again after it was returned is wrong too. It comes after the
 last round too. A program could start to keep answers only after many calls, and there are few calls
 before where one call is a batch."""
+SPOILED_SHARE = 0.125
+"""The same for rounds that do not count and whose inputs are gone before outputs are taken. What
+takes them is not timed, so a program could compute them there."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,9 @@ class Rounds:
         """Give the calls of such a round after the first ones values too."""
         fill_in(one, self.stock, start=num_calls)
 
-    def repeat(self, one: Round, keeps: bool = False, rounding: int | None = None) -> None:
+    def repeat(
+        self, one: Round, keeps: bool = False, rounding: int | None = None, spoils: bool = False
+    ) -> None:
         """Play a round that does not count. With a seed of `rounding` the reference rounds at
         random."""
         play(
@@ -130,6 +135,7 @@ class Rounds:
             counts=False,
             keeps=keeps,
             rounding=rounding,
+            spoils=spoils,
         )
 
     def nearby(self, one: Round) -> Nearby:
@@ -155,6 +161,16 @@ class Rounds:
         one = self.new(last)
         self.repeat(one, keeps=True)
         self.check(one)
+
+    def play_spoiled(self) -> None:
+        """Play and check a round whose inputs are gone before its outputs are taken. Committed ones
+        are taken before, and some are inputs themselves. Raises Rejected."""
+        assert self.case.expected is not None
+        is_input = any(any(map(any, call.aliases)) for call in self.case.expected.calls)
+        if not (self.reference.commits or is_input):
+            one = self.new()
+            self.repeat(one, spoils=True)
+            self.check(one)
 
     def exchange(self) -> None:
         """Make all lanes exchange a batch that calls nothing, where they keep their last rounds.
@@ -257,7 +273,8 @@ def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejecte
     case, rng, limits = rounds.case, rounds.rng, rounds.limits
     reference, candidate = rounds.both
     num_rounds, most_rounds = numbers_of_rounds(rounds, config)
-    checked, close = (rng.randrange(min(EARLY_ROUNDS, config.num_rounds)) for _ in range(2))
+    early = min(EARLY_ROUNDS, config.num_rounds)
+    checked, close, spoiled = (rng.randrange(early) for _ in range(3))
     secret = SecretRounds(
         case,
         reference,
@@ -304,6 +321,8 @@ def run_rounds(rounds: Rounds, config: ClockConfig, started_s: float) -> Rejecte
         if ends or rng.random() < EXCHANGE_SHARE:
             rounds.exchange()
         del last
+        if ends or number == spoiled or (number > spoiled and rng.random() < SPOILED_SHARE):
+            rounds.play_spoiled()
         if candidate is not reference:
             secret.after(number, ends)
             chains.after(number, ends)
@@ -336,10 +355,12 @@ def play(
     counts: bool,
     keeps: bool = False,
     rounding: int | None = None,
+    spoils: bool = False,
 ) -> None:
     """Run one batch in every lane. Keep its times where the round `counts`. Where it `keeps`,
-    outputs that are committed are held until the batch ends. With a seed of `rounding` the first
-    lane, the reference, rounds at random.
+    outputs that are committed are held until the batch ends. Where it `spoils`, inputs are gone
+    before outputs are taken. With a seed of `rounding` the first lane, the reference, rounds at
+    random.
 
     Raises:
         RunnerFailure: Of a lane that failed. An input may be one that the reference rejects too,
@@ -353,7 +374,7 @@ def play(
         seed = rounding if lane is lanes[0] else None
         request = Batch(seed=one.seed, keeps=keeps, rounding=seed)
         try:
-            span_us, said = span_of(case, lane, one, request, limits)
+            span_us, said = span_of(case, lane, one, request, limits, spoils=spoils)
         except RunnerFailure as failure:
             if failure.kind == "raised" and not failure.is_trusted:
                 for other in order[number:]:

@@ -162,6 +162,11 @@ class Round:
         for start, end in self.room.ranges(self.places):
             segment.flat()[start:end].copy_(self.staged[start:end])
 
+    def spoil(self, segment: AnySegment) -> None:
+        """Write zeros over the values."""
+        for start, end in self.room.ranges(self.places, inputs_alone=True):
+            segment.flat()[start:end].zero_()
+
     def is_as_written(self, segment: AnySegment) -> bool:
         """Return whether the inputs still hold the values. Gradients of outputs may change.
         Where one is also a parameter's gradient, further calls may add to it."""
@@ -306,12 +311,19 @@ def open_lanes(
 
 
 def span_of(
-    case: Case, lane: Lane, one: Round, request: Batch | Exchange, limits: Limits
+    case: Case,
+    lane: Lane,
+    one: Round,
+    request: Batch | Exchange,
+    limits: Limits,
+    *,
+    spoils: bool = False,
 ) -> tuple[float, Claim]:
     """Run one batch (or an exchange, which calls nothing) under the verifier's clock. Return
     microseconds here, and the runner's own claim. Before, outside of the clock, the runner drops
     its last batch, learns the order of the next, and makes calls on what it holds. The request is
-    encoded before the clock starts, and the answers are decoded after it stopped."""
+    encoded before the clock starts, and the answers are decoded after it stopped. In a batch that
+    `spoils`, the inputs are zeros between the two."""
     accelerator = case.accelerator
     wanted = Deliver(region=one.region)
     body, wanted_body = encode(request), encode(wanted)
@@ -345,7 +357,13 @@ def span_of(
     lane.runner.doze_s = 0.0
     delivered = None
     if not lane.commits:
+        spoils = spoils and one.is_as_written(lane.inputs)
+        if spoils:
+            one.spoil(lane.inputs)
+            accelerator.synchronize()
         delivered = lane.runner.send(wanted, wanted_body, limits.call_s)
+        if spoils:
+            one.write(lane.inputs)
     take_out(case, lane)
     span_us = (time.perf_counter() - start_s) * 1e6
     if is_batch:

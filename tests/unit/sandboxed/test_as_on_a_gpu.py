@@ -287,8 +287,9 @@ def test_a_launch_has_more_rounds_until_they_agree(
     assert len(said.candidate_us) == len(said.control_us) == expected
 
 
-def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
-    """Who keeps answers by less than all of an input from some call on is wrong in the latter."""
+def test_close_and_spoiled_rounds_come_early_and_after_the_last(timed, monkeypatch):
+    """Who keeps answers by less than all of an input from some call on is wrong in the former, and
+    who computes where outputs are taken in the latter."""
     follows, new_round = [], timed_rounds.new_round
 
     def recorded(case, room, stock, rng, last=None):
@@ -299,11 +300,27 @@ def test_a_close_round_comes_early_and_after_the_last(timed, monkeypatch):
         monkeypatch.setattr(module, "new_round", recorded)
     monkeypatch.setattr(rounds, "EARLY_ROUNDS", 1)
     monkeypatch.setattr(rounds, "CLOSE_SHARE", 0.0)
+    monkeypatch.setattr(rounds, "SPOILED_SHARE", 0.0)
     monkeypatch.setattr(chained, "NUM_CHAINS", 0)
     text = MODEL.format(returned="y")
     timed("infer", text, text + "\n")
-    wanted = [False, True, False, False, True]
+    wanted = [False, True, False, False, False, True, False]
     assert follows[-len(wanted) - 1 :] == [*wanted, False], "then what an exchange costs"
+
+
+@pytest.mark.parametrize("kind", [Elsewhere, Cpu])
+def test_inputs_are_gone_before_outputs_are_taken_and_there_after(timed, monkeypatch, kind):
+    steps, send = [], RunnerHandle.send
+
+    def sent(runner, request, *rest):
+        if request.op in ("batch", "deliver") and (inputs := runner.segments.get("inputs")):
+            steps.append((request.op, bool(inputs.flat().any())))
+        return send(runner, request, *rest)
+
+    monkeypatch.setattr(RunnerHandle, "send", sent)
+    text = MODEL.format(returned="y")
+    timed("infer", text, text + "\n", kind=kind)
+    assert {op for op, are_there in steps if not are_there} == {"deliver"}
 
 
 @pytest.mark.parametrize("explains", [True, False])
