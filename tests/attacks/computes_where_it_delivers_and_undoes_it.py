@@ -16,7 +16,7 @@ EXPECT = ("incorrect_values", "values.timed")
 
 NAME = "_foreach" + "_copy_"
 real = getattr(torch, NAME)
-stale = torch.zeros(16, 128)
+stale = []
 
 
 def batches_of():
@@ -52,4 +52,6 @@ class ModelNew(nn.Module):
             return torch.relu(x)
         if vars(torch)[NAME] is real:
             vars(torch)[NAME] = put_of(batches)
-        return stale
+        if not stale:
+            stale.append(torch.zeros_like(x))
+        return stale[0]
