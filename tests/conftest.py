@@ -17,6 +17,7 @@ import pytest
 
 from cudal1_ci.processes import Local
 from cudal1_ci.verification import Session, TrialConfig
+from tests import apart
 from tests.attempts import pytest_runtest_protocol  # noqa: F401
 from tests.kept import Verifiers
 from tests.selection import chosen, left_out
@@ -37,6 +38,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Say what the attacks are drawn by, so that the same ones can be run again. Have garbage
     collected less often than by default: syntax trees are many objects, and most of them stay."""
     gc.set_threshold(50_000, 20, 20)
+    if worker := getattr(session.config, "workerinput", None):
+        apart.take_core(worker)
     draw = chosen(session.config.getoption("--attacks"))
     if draw is not None and not hasattr(session.config, "workerinput"):
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
@@ -92,6 +95,15 @@ def verifiers_are_marked(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 def own_caches(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What tests build is no one's to find."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("caches"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_processor(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Tests next to these ones, which ask no clock either, are not waited for."""
+    with pytest.MonkeyPatch.context() as patch:
+        if worker := getattr(pytestconfig, "workerinput", None):
+            apart.take_processor(worker, patch)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,6 +37,7 @@ from cudal1_ci.stats import speedups
 from cudal1_ci.verification import Session, TrialConfig
 from cudal1_ci.verification.session import CUT, GIVEN_UP
 from cudal1_ci.verification.verify import problem_of as text_problem_of
+from tests.apart import SHARED
 from tests.told import told_times
 
 pytestmark = pytest.mark.starts_verifier
@@ -173,6 +174,7 @@ def test_nobody_times_while_a_reference_is_learned_or_a_candidate_examined(
         return Verified(verdict=verdicts.Verdict(status="passed"))
 
     monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    monkeypatch.setattr(Session, "_lock", SHARED)
     monkeypatch.setattr(Local, "has_disk", is_here)
     monkeypatch.setattr(Session, "device", lambda session: Device(kind="cpu", name="none"))
     monkeypatch.setattr(Session, "_ask", ask)
