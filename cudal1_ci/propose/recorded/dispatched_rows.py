@@ -240,7 +240,7 @@ class Rows:
         return all(
             isinstance(one, cst.Continue) and self.skips(one)
             for one in within(self.body)
-            if isinstance(one, JUMPS)
+            if type(one) in JUMPS
         )
 
     def skips(self, jump: cst.Continue) -> bool:

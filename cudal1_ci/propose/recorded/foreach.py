@@ -91,7 +91,7 @@ class Foreach:
         if node.orelse is not None or node.asynchronous is not None:
             raise Refused
         body = self.plain_body(node)
-        if any(isinstance(one, JUMPS) for line in body for one in within(line)):
+        if any(type(one) in JUMPS for line in body for one in within(line)):
             raise Refused
         stored = stored_in(self.loop) | {*self.lists.targets}
         if self.loop.is_read_after(stored - self.sums(body)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,9 @@ SHARING = VIEWS | {
 }
 """Operations whose result may be in the memory of what they read."""
 KEEPS_SHAPE = UNARY.union(KEEPS_RANK, ("sort",)) - {"clamp", "clip"}
-JUMPS = cst.Break | cst.Continue | cst.Return | cst.Yield | cst.Await | cst.Global | cst.Nonlocal
+JUMPS = frozenset(
+    (cst.Break, cst.Continue, cst.Return, cst.Yield, cst.Await, cst.Global, cst.Nonlocal)
+)
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,13 @@ class Loop:
         node = self.node
         return node.iter if isinstance(node, cst.For) else for_in(node).iter
 
-    @property
+    @functools.cached_property
     def body(self) -> list[cst.BaseSmallStatement]:
         """Return its statements; [] if one is compound, or leaves the loop."""
         node = self.node
         if not isinstance(node, cst.For) or node.orelse:
             return []
-        if any(isinstance(one, JUMPS) for one in within(node)):
+        if any(type(one) in JUMPS for one in within(node)):
             return []
         found: list[cst.BaseSmallStatement] = []
         for one in node.body.body:
@@ -83,14 +86,14 @@ class Loop:
             found.append(one.body[0])
         return found
 
-    @property
+    @functools.cached_property
     def chosen_body(self) -> list[cst.BaseSmallStatement]:
         """Return its statements, with one for a branch that gives a name or a list one of several
         values; [] if it has another one."""
         block = self.node.body if isinstance(self.node, cst.For) else None
         if not isinstance(block, cst.IndentedBlock) or self.node.orelse:  # type: ignore[union-attr]
             return []
-        if any(isinstance(one, JUMPS) for one in within(block)):
+        if any(type(one) in JUMPS for one in within(block)):
             return []
         found: list[cst.BaseSmallStatement] = []
         for one in block.body:

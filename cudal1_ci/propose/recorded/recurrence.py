@@ -105,7 +105,7 @@ class Scan:
 
     def body(self) -> list[cst.BaseSmallStatement]:
         node = cst.ensure_type(self.loop.node, cst.For)
-        if node.orelse or any(isinstance(one, JUMPS) for one in within(node)):
+        if node.orelse or any(type(one) in JUMPS for one in within(node)):
             raise Refused
         found: list[cst.BaseSmallStatement] = []
         for one in node.body.body:
