@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import msgspec
 import torch
@@ -14,6 +15,7 @@ from cudal1_ci.propose.recorded.rule import RecordedRule
 from cudal1_ci.propose.recorded.strategy import RULES, RecordedRewrites
 from cudal1_ci.records import Problem, TextProgram
 from cudal1_ci.records.recording import Recording
+from cudal1_ci.sandboxed.recorder import launches
 from cudal1_ci.sandboxed.recorder.recording import recorded
 from cudal1_ci.sandboxed.runner.arguments import flatten
 from cudal1_ci.verification.verify import text_problem
@@ -40,7 +42,9 @@ def problem_and_recording(tmp_path: Path, text: str, mode: str = "infer") -> tup
     inputs = module.get_inputs()
     with torch.set_grad_enabled(mode == "train"):
         tensors = [one for one in flatten(inputs)[0] if isinstance(one, torch.Tensor)]
-        found = recorded(lambda: model(*inputs), model, tensors, None, path)
+        # No model of a text has built one, and the search looks at all objects of this process.
+        with mock.patch.object(launches, "extensions", list):
+            found = recorded(lambda: model(*inputs), model, tensors, None, path)
     recording = msgspec.convert(found, Recording, from_attributes=True)
     even = [msgspec.structs.replace(one, host_us=EVERY_US) for one in recording.operations]
     return problem, msgspec.structs.replace(recording, operations=tuple(even))
