@@ -8,6 +8,7 @@ import importlib.util
 import pytest
 import torch
 
+from cudal1_ci.propose.recorded import tensor_cores
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.tensor_cores import HELPERS, RULES
 from tests import triton_on_torch
@@ -184,7 +185,20 @@ def test_on_a_gpu_products_are_as_exact_as_in_float32(tmp_path, num, m, k, n, is
     assert error(found, a, b) <= 4 * error(a @ b, a, b)
 
 
-ROWS = "[torch.randn(2048, 2048)]"
+ROWS = "[torch.randn(256, 256)]"
+
+
+def with_inputs(init: str, forward: str, inputs: str) -> str:
+    return model(init, forward) + f"\n\ndef get_inputs():\n    return {inputs}\n"
+
+
+@pytest.mark.parametrize(("rows", "is_large"), [(2048, True), (2047, False)])
+def test_a_product_is_large_from_a_number_of_multiplications_on(
+    tmp_path, monkeypatch, rows, is_large
+):
+    monkeypatch.setattr(Call, "has_triton", True)
+    text = with_inputs("pass", "return x @ x.t()", f"[torch.randn({rows}, 1024)]")
+    assert bool(proposed(tmp_path, text, RULES)) is is_large
 
 
 @pytest.mark.parametrize(
@@ -192,15 +206,16 @@ ROWS = "[torch.randn(2048, 2048)]"
     [
         ("pass", "return F.relu(x @ x.t())", ROWS, "return F.relu(fp32_matmul(x, x.t()))"),
         ("pass", "return torch.mm(x, x)", ROWS, "return fp32_matmul(x, x)"),
-        ("self.fc = nn.Linear(2048, 2048)", "x = self.fc(x)\nreturn -x * 2", ROWS,
+        ("self.fc = nn.Linear(256, 256)", "x = self.fc(x)\nreturn -x * 2", ROWS,
          "x = fp32_linear(x, self.fc.weight, self.fc.bias)"),
-        ("self.fc = nn.Linear(2048, 2048, bias=False)", "return self.fc(x)", ROWS, None),
-        ("pass", "return torch.mm(x, x)", "[torch.randn(512, 512)]", None),
+        ("self.fc = nn.Linear(256, 256, bias=False)", "return self.fc(x)", ROWS, None),
+        ("pass", "return torch.mm(x, x)", "[torch.randn(64, 64)]", None),
         ("pass", "return torch.mm(x, x)", ROWS.replace(")]", ").double()]"), None),
     ],
 )  # fmt: skip
 def test_large_products_are_found_on_a_gpu(tmp_path, monkeypatch, init, forward, inputs, expected):
-    text = model(init, forward) + f"\n\ndef get_inputs():\n    return {inputs}\n"
+    monkeypatch.setattr(tensor_cores, "MUCH", 2**24)
+    text = with_inputs(init, forward, inputs)
     assert proposed(tmp_path, text, RULES, kind="cuda") == {}, "the call ran on a CPU"
     monkeypatch.setattr(Call, "has_triton", True)
     new = proposed(tmp_path, text, RULES).get("fp32_tensor_cores")
