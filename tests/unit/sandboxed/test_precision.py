@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-
 import msgspec
 import pytest
 import torch
@@ -57,17 +54,8 @@ def problem():
     return problem_of(REFERENCE, "reference.py")
 
 
-@pytest.fixture(scope="module")
-def judge_of():
-    """A verifier of a precision, started where one is asked for."""
-    with contextlib.ExitStack() as stack:
-
-        @functools.cache
-        def started(precision):
-            config = msgspec.structs.replace(QUICK, precision=precision)
-            return stack.enter_context(Session(config, device="cpu"))
-
-        yield started
+def session_of(precision):
+    return Session(msgspec.structs.replace(QUICK, precision=precision), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -79,12 +67,19 @@ def judge_of():
 )
 @pytest.mark.starts_verifier
 def test_tf32_is_allowed_where_somebody_says_so_and_nothing_shorter(
-    problem, judge_of, precision, expected, told
+    problem, kept_verifiers, precision, expected, told
 ):
-    for to in SHORT:
-        program = TextProgram(source=shortened(to), entry="Model")
-        candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
-        verdict = judge_of(precision).examine(problem, candidate)
+    candidates = {
+        to: Candidate(
+            problem_id=problem.id,
+            program=TextProgram(source=shortened(to), entry="Model"),
+            proposer="test",
+        )
+        for to in SHORT
+    }
+    with session_of(precision) as session:
+        verdicts = {to: session.examine(problem, one) for to, one in candidates.items()}
+    for to, verdict in verdicts.items():
         if to not in expected:
             assert verdict.status in ("precision", "incorrect_values"), to
             continue
@@ -95,10 +90,9 @@ def test_tf32_is_allowed_where_somebody_says_so_and_nothing_shorter(
 
 
 @pytest.mark.starts_verifier
-def test_kernelbench_allows_a_hundredth(problem):
+def test_kernelbench_allows_a_hundredth(problem, kept_verifiers):
     off = REFERENCE.replace("self.fc(x))", "self.fc(x)) + {}")
-    config = msgspec.structs.replace(QUICK, precision="kernelbench")
-    with Session(config, device="cpu") as session:
+    with session_of("kernelbench") as session:
         for error, status in ((0.009, "passed"), (0.03, "incorrect_values")):
             program = TextProgram(source=off.format(error), entry="Model")
             candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
@@ -117,12 +111,13 @@ def test_numbers_are_cut_toward_zero_to_ten_bits():
 
 
 @pytest.mark.starts_verifier
-def test_a_reference_may_return_as_many_outputs_as_it_has_rows(problem, judge_of):
+def test_a_reference_may_return_as_many_outputs_as_it_has_rows(problem, kept_verifiers):
     source = REFERENCE.replace("self.fc(x))", "self.fc(x)).unbind()")
     program = TextProgram(source=source, entry="Model")
     by_row = msgspec.structs.replace(problem, reference=program)
     for precision in ("strict", "tf32"):
         same = TextProgram(source=f"{source}\n# again\n", entry="Model")
         candidate = Candidate(problem_id=by_row.id, program=same, proposer="test")
-        verdict = judge_of(precision).examine(by_row, candidate)
+        with session_of(precision) as session:
+            verdict = session.examine(by_row, candidate)
         assert verdict.status == "passed", verdict.findings
