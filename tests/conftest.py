@@ -19,6 +19,7 @@ from cudal1_ci.processes import Local
 from cudal1_ci.verification import Session, TrialConfig
 from tests import apart
 from tests.attempts import pytest_runtest_protocol  # noqa: F401
+from tests.github_judge import Judge, needs_rig
 from tests.kept import Verifiers
 from tests.selection import chosen, left_out
 
@@ -118,6 +119,14 @@ def interruptible() -> None:
 def device(request: pytest.FixtureRequest) -> str:
     """Where the tests that need a real verifier run it."""
     return str(request.config.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
+def judge() -> Iterator[Judge]:
+    """GitHub's own description of its API, in front of whichever fake it is shown."""
+    needs_rig()
+    with Judge() as judge:
+        yield judge
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,3 @@
 """Fixtures of the tests that attack."""
 
-from tests.integration.conftest import judge as judge
 from tests.integration.conftest import served as served

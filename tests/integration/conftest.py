@@ -21,7 +21,7 @@ from cudal1_ci.cli import main
 from cudal1_ci.verification import Session
 from tests import told
 from tests.github_fake import GitHub, serving
-from tests.github_judge import Judge, has_rig, needs_rig
+from tests.github_judge import Judge, has_rig
 from tests.kept import Verifiers
 from tests.report_schema import validated
 
@@ -106,14 +106,6 @@ def run_until(is_settled: Callable[[Ran], bool], *words: object, **more: str) ->
         if is_settled(ran):
             break
     return ran
-
-
-@pytest.fixture(scope="session")
-def judge() -> Iterator[Judge]:
-    """GitHub's own description of its API, in front of whichever fake it is shown."""
-    needs_rig()
-    with Judge() as judge:
-        yield judge
 
 
 @pytest.fixture
