@@ -57,7 +57,7 @@ from cudal1_ci.render.progress import Progress
 from cudal1_ci.verification import Session
 from cudal1_ci.verification.protocol import Verifier
 
-INVALID = "invalid_reference: calling the reference failed"
+INVALID = "reference fails: calling the reference failed"
 """How the reason begins where a call of the reference raised."""
 KEYS = {
     **TREE_KEYS,

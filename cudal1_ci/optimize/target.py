@@ -12,6 +12,7 @@ places that catch (the other is the command line).
 from __future__ import annotations
 
 import math
+import re
 import time
 import traceback
 from collections.abc import Sequence
@@ -74,7 +75,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.report import TargetClass
-from cudal1_ci.render.wording import acceptance_text, time_text
+from cudal1_ci.render.wording import STATUS_WORDS, acceptance_text, time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 from cudal1_ci.verification.session import was_given_up
@@ -168,7 +169,8 @@ def entry_of(search: TargetSearch, planned: Planned) -> Entry:
     if search.evaluations or reason is None:
         return search.entry()
     search.context.progress.target_skipped(search.target, reason)
-    entry = untried(replace(planned, hint=search.hint or planned.hint), reason)
+    hint = search.hint or hint_of_import(reason) or planned.hint
+    entry = untried(replace(planned, hint=hint), reason)
     return msgspec.structs.replace(
         entry,
         understanding=search.understanding,
@@ -813,6 +815,15 @@ def negligible(problem: Problem, min_share: float) -> str:
     return NEGLIGIBLE.format(share=100 * problem.share, least=100 * min_share)
 
 
+def hint_of_import(reason: str) -> str | None:
+    """Return what helps where a package is missing."""
+    found = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason)
+    return found and (
+        f"install what `{found[1]}` belongs to for the Python that runs your code "
+        "(`cudal1-ci doctor` names it; `--python` chooses another)"
+    )
+
+
 def reference_failure(problem: Problem, context: RunContext) -> str | None:
     """Return why the reference cannot be verified, in one paragraph; None when it can."""
     verdict = reference_verdict(problem, context).verdict
@@ -820,9 +831,8 @@ def reference_failure(problem: Problem, context: RunContext) -> str | None:
         return None
     findings = "; ".join(finding.message for finding in verdict.findings)
     tail = "\n".join(verdict.log.strip().splitlines()[-3:])
-    return f"{verdict.status}: {findings or 'the reference could not be run'}" + (
-        f"\n{tail}" if tail else ""
-    )
+    said = f"{STATUS_WORDS[verdict.status]}: {findings or 'the reference could not be run'}"
+    return f"{said}\n{tail}" if tail else said
 
 
 def reference_verdict(problem: Problem, context: RunContext) -> Evaluation:

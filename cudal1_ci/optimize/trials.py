@@ -31,7 +31,7 @@ from cudal1_ci.records.recording import Recording
 
 T = TypeVar("T")
 REFUSED = "the original refuses it: "
-INVALID = "invalid_reference: calling the reference failed: "
+INVALID = "reference fails: calling the reference failed: "
 COST = "cost"
 """Kind of the archive's notes on what a call costs."""
 FIRST_S = {"cpu": 45.0, "cuda": 30.0}

@@ -145,7 +145,7 @@ def entry(provenance, skipped):
     return Entry(target=target, skipped=skipped, workloads=(workload,))
 
 
-FAILED = "invalid_reference: calling the reference failed: RuntimeError: size mismatch\n  more"
+FAILED = "reference fails: calling the reference failed: RuntimeError: size mismatch\n  more"
 
 
 def test_a_declared_workload_that_cannot_be_called_is_named_by_its_key():
@@ -157,7 +157,7 @@ def test_a_declared_workload_that_cannot_be_called_is_named_by_its_key():
 
 @pytest.mark.parametrize(
     ("provenance", "skipped"),
-    [("traced", FAILED), ("declared", "invalid_reference: importing the reference failed")],
+    [("traced", FAILED), ("declared", "reference fails: importing the reference failed")],
 )
 def test_what_is_no_fault_of_a_declared_workload_is_no_error(provenance, skipped):
     refuse_uncallable(Report(repository="r", entries=(entry(provenance, skipped),)))

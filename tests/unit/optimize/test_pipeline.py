@@ -17,7 +17,7 @@ from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.run import by_promise, review
-from cudal1_ci.optimize.target import DEVICE_IN_USE, SPENT, optimize_target
+from cudal1_ci.optimize.target import DEVICE_IN_USE, SPENT, hint_of_import, optimize_target
 from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Candidate, Edit, Evaluation, Finding, Problem, Verdict
 from cudal1_ci.records.archive import Archive
@@ -207,6 +207,15 @@ def test_a_reference_that_fails_is_skipped_with_the_tracebacks_last_lines(tmp_pa
     (entry,) = Setting(tmp_path, session).review().entries
     assert entry.evaluations == ()
     assert "ValueError: no file" in entry.skipped
+    assert entry.skipped.startswith("reference fails: ")
+
+
+def test_who_lacks_a_package_reads_where_it_is_missing():
+    reason = "reference fails: importing the reference failed: ModuleNotFoundError: No module named"
+    assert hint_of_import(f"{reason} 'timm.models'").startswith(
+        "install what `timm.models` belongs"
+    )
+    assert hint_of_import("reference fails: calling the reference failed: KeyError: 'timm'") is None
 
 
 def test_a_reference_that_takes_too_long_is_left_for_a_run_with_more_time(tmp_path):
