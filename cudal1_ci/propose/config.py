@@ -19,8 +19,8 @@ class PlaybookConfig(Record, frozen=True, kw_only=True):
     max_autotune: bool = False
     """Propose `torch.compile(mode="max-autotune-no-cudagraphs")`, which compiles for minutes."""
     cuda_graph: bool | None = None
-    """Propose CUDA graphs for modules that are called for inference. Each combination of shapes
-    needs its own memory. The default is yes on a GPU."""
+    """Propose CUDA graphs for modules: of inference calls, and of training calls with their
+    backward pass. Each combination of shapes needs its own memory. The default is yes on a GPU."""
     triton: bool | None = None
     """Propose kernels in Triton, which the file must keep. The default is yes on a GPU."""
 
