@@ -96,6 +96,10 @@ class Batch:
                 raise Refused
             sign = "+" if isinstance(node.operator, cst.AddAssign) else "-"
             self.lines.append(f"{node.target.value} {sign}= {self.summed([node.value])}")
+        elif isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Subscript):
+            if not isinstance(node.operator, cst.AddAssign):
+                raise Refused
+            self.add_at_positions(node.target, node.value)
         elif isinstance(node, cst.Assign) and len(node.targets) == 1:
             target = node.targets[0].target
             if isinstance(target, cst.Subscript):
@@ -475,6 +479,29 @@ class Batch:
         while len(whole) > 1 and whole[-1] == ":":
             whole.pop()
         self.lines.append(f"{out.value}[{', '.join(whole)}] = {moved(lifted, at)}")
+
+    def add_at_positions(self, target: cst.Subscript, value: cst.BaseExpression) -> None:
+        """Add the turns' values at their positions, `out[to] += x[i]` or `counts[a, b] += 1`, at
+        once: several turns may have the same position."""
+        out = target.value
+        if not isinstance(out, cst.Name) or not self.loop.is_fresh(out.value):
+            raise Refused
+        held = self.loop.call.graph.of(self.loop.held(out.value, self.loop.inside))
+        parts = [one.slice for one in target.slice]
+        places = [self.lift.positions_of(one, out) for one in parts]
+        if held is None or all(isinstance(one, str) for one in places):
+            raise Refused
+        if isinstance(value, cst.Integer | cst.Float):
+            added = f"{out.value}.new_tensor({self.lift.code(value)})"
+        else:
+            x = self.lift.lift(value).first()
+            is_same = self.lift.ranks.get(value) == (len(held.shape) - len(parts), held.dtype)
+            if x.turns != 0 or not is_same:
+                raise Refused
+            added = x.code
+        listed = ", ".join(one if isinstance(one, str) else one.code for one in places)
+        comma = "," if len(places) == 1 else ""
+        self.lines.append(f"{out.value}.index_put_(({listed}{comma}), {added}, accumulate=True)")
 
     def write_classes(self, out: str, mask: Lifted, value: cst.BaseExpression) -> None:
         """Write the rows of all classes of `out[classes == i] = ...` at once."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.graph import CASTS, Operation
+from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lifted import IMAGES, ROWWISE, UNARY, Lifted, Refused, integer
+from cudal1_ci.propose.recorded.lifted import ALIASING, IMAGES, ROWWISE, UNARY, Lifted, Refused, integer
 from cudal1_ci.propose.recorded.source import bracketed
 
-ANY_RANK = (UNARY | ROWWISE | {"group_norm", "dim", "size"}) - CASTS
+ANY_RANK = (UNARY | ROWWISE | {"group_norm", "dim", "size"}) - ALIASING
 
 
 def folded(lift: Lift, node: cst.Call, argument: cst.BaseExpression) -> Lifted:

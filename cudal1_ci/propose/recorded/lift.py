@@ -16,8 +16,9 @@ import libcst as cst
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots
 from cudal1_ci.propose.recorded.bounds import Bounds, split
-from cudal1_ci.propose.recorded.graph import CASTS, Operation, values_in
+from cudal1_ci.propose.recorded.graph import Operation, values_in
 from cudal1_ci.propose.recorded.lifted import (
+    ALIASING,
     BINARY,
     COPIES,
     IMAGES,
@@ -509,7 +510,7 @@ class Lift:
             parts = {o.name for one in self.operations[node] for o in whole(one)}
             if parts == {"embedding"}:
                 return self.looked_up(node, operation, plain[0])
-            if not parts <= ROWWISE | UNARY - CASTS | {"dim"}:
+            if not parts <= ROWWISE | UNARY - ALIASING | {"dim"}:
                 return self.folded(self, node, plain[0])
             x = self.rows(self.lift(plain[0]))
             code = self.swapped(node, {plain[0]: x.code})
@@ -601,7 +602,7 @@ class Lift:
         if name == "clone" and x.is_new and not self.writes:
             return x
         code = self.swapped(node, {operands[0]: x.code})
-        is_new = x.is_new if name in COPIES - {"clone"} or name in CASTS else True
+        is_new = x.is_new if name in COPIES - {"clone"} or name in ALIASING else True
         is_computed = x.is_computed or name not in COPIES
         picked = self.picked_by(node, [x])
         return replace(x, code=code, is_new=is_new, is_computed=is_computed, picked=picked)
@@ -953,17 +954,15 @@ class Lift:
             value = self.source.graph.of(argument.value)
             if value is not None and value.dtype in INDEX_DTYPES:
                 indices.append((self.lift(part.value).first(), len(value.shape)))
-            elif self.bounds is not None and (o := self.bounds.offset(part.value)) is not None:
-                indices.append((self.positions(o, node.value), 0))
             else:
-                raise Refused
+                indices.append((self.positions_of(part, node.value), 0))
         most = max((one[1] for one in indices), default=0)
-        if most == 0:
+        if all(isinstance(index, str) for index, _ in indices):
             raise Refused
         listed = []
         for index, dims in indices:
             if isinstance(index, str):
-                whole = f"{index}[{', '.join([':', *['None'] * most])}]"
+                whole = f"{index}[{', '.join([':', *['None'] * most])}]" if most else index
                 listed.append(self.kept(whole, "positions"))
             elif index.turns is not None and dims != most:
                 raise Refused
@@ -975,6 +974,21 @@ class Lift:
             with suppress(Refused):
                 picked = f"{self.row_of(node.value, parts[0]).code}, {indices[1][0].code}"
         return Lifted(code, rank, 0, is_computed=True, picked=picked)
+
+    def positions_of(self, part: cst.BaseSlice, base: cst.BaseExpression) -> Lifted | str:
+        """Return the position that each turn has in a dimension: code of the turns' numbers, or
+        what holds them."""
+        if not isinstance(part, cst.Index):
+            raise Refused
+        offset = None if self.bounds is None else self.bounds.offset(part.value)
+        if offset is not None:
+            return self.positions(offset, base)
+        index = self.lift_any(part.value)
+        is_number = index.is_host or self.dtype(part.value) in INDEX_DTYPES
+        index = replace(index, is_host=False)
+        if index.rank or index.turns != 0 or not index.is_tensor or not is_number:
+            raise Refused
+        return index
 
     def positions(self, offset: int, base: cst.BaseExpression) -> str:
         assert self.bounds is not None

@@ -15,7 +15,9 @@ from cudal1_ci.propose.recorded.source import IMPURE, bracketed
 within = in_order
 """A node and what is in it."""
 COPIES = frozenset(("clone", "detach", "contiguous"))
-UNARY = CASTS.union(
+ALIASING = CASTS | {"long", "int"}
+"""Conversions, which return a tensor of that type as it is."""
+UNARY = ALIASING.union(
     COPIES,
     ("sigmoid", "tanh", "exp", "expm1", "log", "log1p", "log2", "relu", "gelu", "silu", "elu"),
     ("selu", "softplus", "leaky_relu", "neg", "abs", "sqrt", "rsqrt", "square", "sin", "cos"),

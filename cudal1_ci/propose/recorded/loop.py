@@ -12,10 +12,11 @@ from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.folded import folded, joined_parts
-from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
+from cudal1_ci.propose.recorded.graph import VIEWS, Operation
 from cudal1_ci.propose.recorded.helpers import mapped
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
+    ALIASING,
     BINARY,
     KEEPS_RANK,
     UNARY,
@@ -43,6 +44,7 @@ SHARING = VIEWS | {
 }
 """Operations whose result may be in the memory of what they read."""
 KEEPS_SHAPE = UNARY.union(KEEPS_RANK, ("sort",)) - {"clamp", "clip"}
+FLAT = frozenset(("flatten", "ravel"))
 JUMPS = frozenset(
     (cst.Break, cst.Continue, cst.Return, cst.Yield, cst.Await, cst.Global, cst.Nonlocal)
 )
@@ -153,9 +155,9 @@ class Loop:
         overs = [over for _, over in drawn if over is not None]
         if not self.is_even(overs):
             overs = [listed_tensor(one) or one for one in overs]
-            if not all(map(is_name, overs)):
+            if not all(is_name(one) or self.is_flat_view(one) for one in overs):
                 return None
-            lengths = ", ".join(f"len({self.code(one)})" for one in overs)
+            lengths = ", ".join(f"len({self.named(lift, one)})" for one in overs)
             lift.turns = lift.kept(f"min({lengths})", "turns")
         for target, over in drawn:
             if over is None:
@@ -210,9 +212,12 @@ class Loop:
             is_list, over = made is not None, over if made is None else made
         elif (read := listed_tensor(over)) is not None:
             is_list, over = True, read
-        if not is_name(over):
+        if is_name(over):
+            held = graph.of(self.held(self.code(over), self.around()))
+        elif self.is_flat_view(over) and lift.lines is not None:
+            held = graph.of(self.operations[over][0].output)
+        else:
             return False
-        held = graph.of(self.held(self.code(over), self.around()))
         if held is None or len(held.shape) <= dim or (dim and lift.turns):
             return False
         turn = graph.of(self.held(target, self.inside))
@@ -221,13 +226,27 @@ class Loop:
                 return False
         elif turn is None or len(held.shape) != len(turn.shape) + 1 or not held.shape[dim]:
             return False
-        code = self.code(over)
+        code = self.named(lift, over)
         code = (
             f"{code}[:{' ' * (not lift.turns.isidentifier())}{lift.turns}]" if lift.turns else code
         )
         lift.known[target] = Lifted(code, len(held.shape) - 1, dim, is_new=False)
         lift.dtypes[target] = held.dtype
         return True
+
+    def named(self, lift: Lift, node: cst.BaseExpression) -> str:
+        """Return the name of a tensor, which an expression gets before the loop."""
+        return self.code(node) if is_name(node) else lift.kept(self.code(node), "rows")
+
+    def is_flat_view(self, node: cst.BaseExpression) -> bool:
+        """Return whether an expression has the elements of a tensor in one dimension:
+        `x.view(-1)`."""
+        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+            return False
+        given = [self.code(one) for one in node.args]
+        name = node.func.attr.value
+        is_flat = given == ["-1"] if name in ("view", "reshape") else name in FLAT and not given
+        return is_flat and is_name(node.func.value) and node in self.operations
 
     def is_stack(self, node: cst.BaseExpression) -> bool:
         """Return whether an expression is a list of modules that can be called as one."""
@@ -488,7 +507,7 @@ class Loop:
         return self.call.graph.made_by(
             held.value, *FRESH, *UNARY, *BINARY, "clone"
         ) is not None and (
-            self.call.graph.made_by(held.value, *CASTS, "detach", "contiguous") is None
+            self.call.graph.made_by(held.value, *ALIASING, "detach", "contiguous") is None
         )
 
 

@@ -18,13 +18,12 @@ from cudal1_ci.propose.recorded.batch import (
     shown_loop,
     the_join,
 )
-from cudal1_ci.propose.recorded.graph import CASTS
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lifted import BINARY, COPIES, UNARY, Lifted, Refused, Swap, within
+from cudal1_ci.propose.recorded.lifted import ALIASING, BINARY, COPIES, UNARY, Lifted, Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change
 
-NEW = (BINARY | UNARY) - CASTS - COPIES
+NEW = (BINARY | UNARY) - ALIASING - COPIES
 
 
 def find_sunk(call: Call) -> Iterator[Change]:

@@ -229,6 +229,66 @@ return {code}
     assert_found(tmp_path, body, "joined_slices", f"return {JOINED[code]}")
 
 
+SCATTERED = {
+    "rows": """
+out = torch.zeros(4, 5)
+for i in range(len(tags)):
+    out[tags[i, 0]] += x[0, i]
+return out
+""",
+    "edges": """
+index = tags.flatten()
+out = torch.zeros(4, 5)
+rows = x.flatten(0, 1)
+for i in range(index.size(0)):
+    to, of = index[i], index[i] // 2
+    out[to] += rows[of]
+return out
+""",
+    "counts": """
+other = (tags * 3 + 1) % 4
+counts = torch.zeros(4, 4)
+for one, two in zip(tags.view(-1), other.flatten()):
+    counts[one.long(), two.long()] += 1
+return counts
+""",
+    "a position of the host": """
+counts = torch.zeros(7, 4)
+for i in range(tags.size(1)):
+    counts[i, tags[0, i].item()] += 2.5
+return counts
+""",
+}
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+def test_turns_add_at_positions_of_a_tensor_at_once(tmp_path: Path, name: str) -> None:
+    """Several turns may have the same position."""
+    assert_found(tmp_path, SCATTERED[name], "batched_loop", ".index_put_(", "accumulate=True")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("+= x", "-= x"),
+        ("+= x[0, i]", "+= out.mean() * x[0, i]"),
+        ("+= x[0, i]", "+= x[0, i].double()"),
+        ("+= x[0, i]", "+= x[0, i, 0]"),
+        ("return out", "return out, i"),
+        ("    out[tags[i, 0]]", "    kept = out[0]\n    out[tags[i, 0]]"),
+    ],
+)
+def test_what_is_added_in_another_way_is_left_alone(tmp_path: Path, old: str, new: str) -> None:
+    body = SCATTERED["rows"].replace(old, new)
+    assert body != SCATTERED["rows"]
+    assert "batched_loop" not in rewritten(tmp_path, body)
+
+
+def test_each_row_is_picked_by_its_number_and_an_index(tmp_path: Path) -> None:
+    body = "y = x.mT\nreturn torch.stack([y[i, tags[0, i] - 1] for i in range(len(y))])"
+    assert_found(tmp_path, body, "joined_slices", "tags[0, : len(y)] - 1]")
+
+
 def test_a_list_that_shadows_its_tensor_is_joined(tmp_path: Path) -> None:
     body = """
 order = tags[:, 0] % x.size(1)

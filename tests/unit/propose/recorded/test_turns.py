@@ -243,7 +243,7 @@ def test_numbers_of_turns_are_tensors(tmp_path: Path, name: str) -> None:
 
 
 LEFT = {
-    "a roll of all dimensions": "out.append(torch.roll(x[:, t], int(x[0, t, 0].long())))",
+    "a roll of all dimensions": "out.append(torch.roll(x[:, t], int(x[0, t, 0])))",
     "a number beside small ones": "out.append(x[:, t].int() * t)",
     "a number that is bound again": "t = t + 1\n    out.append(x[:, t] * 2)",
     "a number that chooses": "out.append(x[:, t, :2] if t % 2 else x[:, t, 1:3])",
