@@ -469,16 +469,29 @@ class Batch:
         at = turning[0]
         whole = [self.lift.code(one) for one in parts]
         offset = bounds.offset(cst.ensure_type(parts[at], cst.Index).value)
-        if offset is None or any(o != ":" for i, o in enumerate(whole) if i != at):
+        fixed = [i for i, one in enumerate(parts) if i != at and whole[i] != ":"]
+        if offset is None or not all(self.is_fixed_number(parts[i]) for i in fixed):
             raise Refused
         lifted = self.lift.lift(value)
         held = self.loop.held(out.value, self.loop.inside)
-        if lifted.turns is None or lifted.rank != self.loop.call.graph.num_dims(held) - 1:
+        rank = self.loop.call.graph.num_dims(held) - 1 - len(fixed)
+        if lifted.turns is None or lifted.rank != rank:
             raise Refused
         whole[at] = bounds.span(offset, (out.value, at))
         while len(whole) > 1 and whole[-1] == ":":
             whole.pop()
-        self.lines.append(f"{out.value}[{', '.join(whole)}] = {moved(lifted, at)}")
+        place = at - sum(one < at for one in fixed)
+        self.lines.append(f"{out.value}[{', '.join(whole)}] = {moved(lifted, place)}")
+
+    def is_fixed_number(self, part: cst.BaseSlice) -> bool:
+        """Return whether a part of a subscript is a number that is the same in all turns."""
+        if not isinstance(part, cst.Index):
+            return False
+        if isinstance(part.value, cst.Integer):
+            return True
+        name = part.value.value if isinstance(part.value, cst.Name) else ""
+        held = [self.loop.call.source.scope(one).get(name) for one in self.loop.inside]
+        return bool(name) and all(one is not None and one.kind == "literal" for one in held)
 
     def add_at_positions(self, target: cst.Subscript, value: cst.BaseExpression) -> None:
         """Add the turns' values at their positions, `out[to] += x[i]` or `counts[a, b] += 1`, at

@@ -229,6 +229,34 @@ return {code}
     assert_found(tmp_path, body, "joined_slices", f"return {JOINED[code]}")
 
 
+@pytest.mark.parametrize(
+    ("line", "new"),
+    [
+        ("counts[0, i, j]", "counts[0, i] = "),
+        ("counts[:, i, j]", "counts[:, i] = "),
+        ("counts[0][i, j]", None),
+        ("counts[0, index, j]", None),
+    ],
+)
+def test_a_row_of_an_outer_loop_is_written_at_once(
+    tmp_path: Path, line: str, new: str | None
+) -> None:
+    sums = ".sum((0, 1))" if "0" in line else ".sum(0)[:1]"
+    body = f"""
+other = (tags * 3 + 1) % 4
+counts = torch.zeros(1, 4, 4)
+for i in range(4):
+    index = tags[0, 0]
+    for j in range(4):
+        {line} = ((tags == i) & (other == j)){sums}
+return counts
+"""
+    found = rewritten(tmp_path, body).get("batched_loop", "")
+    assert (new in found) if new else not found
+    if new:
+        assert_same(tmp_path, text_of(body), found)
+
+
 SCATTERED = {
     "rows": """
 out = torch.zeros(4, 5)
