@@ -6,7 +6,15 @@ import libcst as cst
 
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lifted import ALIASING, IMAGES, ROWWISE, UNARY, Lifted, Refused, integer
+from cudal1_ci.propose.recorded.lifted import (
+    ALIASING,
+    IMAGES,
+    ROWWISE,
+    UNARY,
+    Lifted,
+    Refused,
+    integer,
+)
 from cudal1_ci.propose.recorded.source import bracketed
 
 ANY_RANK = (UNARY | ROWWISE | {"group_norm", "dim", "size"}) - ALIASING

@@ -19,7 +19,16 @@ from cudal1_ci.propose.recorded.batch import (
     the_join,
 )
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lifted import ALIASING, BINARY, COPIES, UNARY, Lifted, Refused, Swap, within
+from cudal1_ci.propose.recorded.lifted import (
+    ALIASING,
+    BINARY,
+    COPIES,
+    UNARY,
+    Lifted,
+    Refused,
+    Swap,
+    within,
+)
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change
 

@@ -35,6 +35,23 @@ class Model(nn.Module):
         self.gained = nn.ModuleList([Gained(5, size) for _ in range(num)])
         self.mixed = nn.ModuleList([nn.Linear(5, size) for _ in range(num)])
         self.mixed[0] = nn.Identity()
+        self.nets = nn.ModuleList()
+        for _ in range(num):
+            self.nets.append(
+                nn.Sequential(
+                    nn.Linear(5, 8), nn.ReLU(inplace=True), nn.Identity(),
+                    nn.Linear(8, 8, bias=False), nn.LeakyReLU(0.2), nn.Linear(8, size)
+                )
+            )
+        self.noisy = nn.ModuleList(
+            nn.Sequential(nn.Linear(5, 5), nn.Dropout(0.5), nn.Linear(5, 5)) for _ in range(num)
+        )
+        self.widening = nn.ModuleList(
+            nn.Sequential(nn.Linear(5, i + 1), nn.ReLU(), nn.Linear(i + 1, 5)) for i in range(num)
+        )
+        self.normed = nn.ModuleList(
+            nn.Sequential(nn.Linear(5, 5), nn.BatchNorm1d(6)) for i in range(num)
+        )
         self.flagged = nn.ModuleList([nn.Linear(5, size, bias=num > 3) for _ in range(num)])
 
     def forward(self, x, ids):
@@ -84,6 +101,19 @@ for k, table in enumerate(self.tables):
     out.append(table(ids[:, k]))
 return torch.cat(out, dim=1)
 """,
+    "small networks": "return torch.stack([head(x) for head in self.nets])",
+    "small networks, each of its own input": """
+out = []
+for i, layer in enumerate(self.nets):
+    out.append(torch.sigmoid(layer(x[:, i])))
+return torch.stack(out, dim=1)
+""",
+    "the mean of small networks": """
+total = 0
+for layer in self.nets:
+    total = total + layer(x)
+return total / len(self.nets)
+""",
     "sum of the same ids": """
 return sum(table(ids) for table in self.tables)
 """,
@@ -97,6 +127,9 @@ LEFT = {
     ),
     "biases that an argument decides": "torch.stack([head(x) for head in self.flagged])",
     "the next one": "torch.stack([self.heads[i + 1](x) for i in range(self.num - 1)])",
+    "networks that draw numbers": "torch.stack([head(x) for head in self.noisy])",
+    "networks of several sizes": "torch.stack([head(x) for head in self.widening])",
+    "networks with statistics": "torch.stack([head(x) for head in self.normed])",
     "a sum of numbers": "sum(table(ids).argmax(-1) for table in self.tables)",
 }
 
