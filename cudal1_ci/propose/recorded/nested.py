@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
-from cudal1_ci.propose.editing.walk import roots
+from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.batch import shown_loop
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.helpers import is_mapped, mapped_frames
@@ -42,7 +42,7 @@ class Nest:
         """Return the loops as one call; raise Refused if they do anything else."""
         outer, inner = self.loops[0], self.loops[-1]
         body = inner.body
-        assign = body[0] if len(body) == 1 else None
+        assign = body[-1] if body else None
         if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
             raise Refused
         for loop in self.loops:
@@ -58,7 +58,14 @@ class Nest:
         out = target.value
         if written != indices or not outer.is_fresh(out) or out in names_in(assign.value):
             raise Refused
+        lines, locals_ = self.steps(body[:-1])
         value = self.element(assign.value)
+        params = ", ".join(row for level in self.levels for row in level.rows)
+        definition = ""
+        if lines:
+            name = self.lift.free_name("element")
+            inside = "".join(f"    {one}\n" for one in [*lines, f"return {value}"])
+            definition, value = f"def {name}({params}):\n{inside}", f"{name}({params})"
         for level in self.levels[::-1]:
             if not level.rows:
                 raise Refused
@@ -66,16 +73,32 @@ class Nest:
             value = f"{code}({', '.join(level.rows.values())})"
         if names_in(cst.parse_expression(value)) & {*indices}:
             raise Refused
-        if outer.is_read_after({name for one in self.loops for name in roots(one.target)}):
+        bound = {name for one in self.loops for name in roots(one.target)}
+        if out in locals_ or outer.is_read_after(bound | locals_):
             raise Refused
         spans = [one.bounds.span(0, (out, number)) for number, one in enumerate(self.levels)]
         where = ", ".join(spans) if any(one != ":" for one in spans) else ":"
         return Change(
             file=outer.name,
-            new={outer.node: self.guarded(f"{out}[{where}] = {value}")},
+            new={outer.node: definition + self.guarded(f"{out}[{where}] = {value}")},
             found=shown_loop(outer),
             modules=frozenset(("torch",)),
         )
+
+    def steps(self, body: Sequence[cst.BaseSmallStatement]) -> tuple[list[str], set[str]]:
+        """Return the lines before the last one, which bind locals, and their names."""
+        lines = []
+        later = {name for one in body for name in stored_names(one)}
+        locals_: set[str] = set()
+        for one in body:
+            if not isinstance(one, cst.Assign) or len(one.targets) != 1:
+                raise Refused
+            target = one.targets[0].target
+            if not isinstance(target, cst.Name) or names_in(one.value) & (later - locals_):
+                raise Refused
+            lines.append(f"{target.value} = {self.element(one.value)}")
+            locals_.add(target.value)
+        return lines, locals_
 
     def guarded(self, line: str) -> str:
         """Return a line that runs only if each loop has a turn: `vmap` calls with no row too."""

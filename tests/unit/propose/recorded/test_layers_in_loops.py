@@ -124,6 +124,18 @@ for i in range(x.size(0)):
         out[i, j] = self.distance(x[i, :, 0][:6], y[j])
 return out""",
     ),
+    "pairs in several steps": (
+        "pairs_at_once",
+        """out = torch.zeros(len(h), len(y))
+for i in range(len(h)):
+    for j in range(len(y)):
+        low = torch.max(h[i, :2], y[j, :2])
+        high = torch.min(h[i, 2:4], y[j, 2:4])
+        sides = (high - low).clamp(min=0)
+        inter = sides[0] * sides[1]
+        out[i, j] = inter / (h[i, 2] * h[i, 3] + y[j, 2].square() - inter + 9)
+return out""",
+    ),
     "pairs of named rows": (
         "pairs_at_once",
         """out = torch.zeros(len(h), len(y))
@@ -261,6 +273,26 @@ for i in range(h.size(0)):
     for j in range(y.size(0)):
         out[i, j] = self.sampled(h[i][:4], y[j][:4])
 return out""",
+    ),
+    "pairs that carry a local": (
+        "pairs_at_once",
+        """out = torch.zeros(len(h), len(y))
+gap = h.sum()
+for i in range(len(h)):
+    for j in range(len(y)):
+        sides = h[i, :2] - y[j, :2] + gap
+        gap = sides.sum()
+        out[i, j] = gap
+return out""",
+    ),
+    "pairs whose local is read later": (
+        "pairs_at_once",
+        """out = torch.zeros(len(h), len(y))
+for i in range(len(h)):
+    for j in range(len(y)):
+        gap = (h[i, :2] - y[j, :2]).sum()
+        out[i, j] = gap * gap
+return out, gap""",
     ),
     "pairs that are added": (
         "pairs_at_once",
