@@ -19,7 +19,20 @@ ALIASING = CASTS | {"long", "int"}
 """Conversions, which return a tensor of that type as it is."""
 UNARY = ALIASING.union(
     COPIES,
-    ("sigmoid", "tanh", "exp", "expm1", "log", "log1p", "log2", "relu", "gelu", "silu", "elu"),
+    (
+        "sigmoid",
+        "tanh",
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+        "relu",
+        "gelu",
+        "silu",
+        "elu",
+    ),
     ("selu", "softplus", "leaky_relu", "neg", "abs", "sqrt", "rsqrt", "square", "sin", "cos"),
     ("erf", "sign", "reciprocal", "round", "floor", "ceil", "clamp", "clip", "hardtanh", "relu6"),
     ("mish", "logsigmoid", "logical_not", "isnan", "isfinite", "invert"),

@@ -6,7 +6,7 @@ only the old expressions read is removed. Everything else stays as it is written
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -241,7 +241,62 @@ class Write(cst.CSTTransformer):
             return without_dead(function, {*unread.names}, names, self.written)
         if isinstance(original_node, cst.ClassDef):
             self.classes.pop()
-        return updated_node
+        return self.with_brackets(original_node, updated_node)
+
+    def with_brackets(self, original: cst.CSTNode, updated: cst.CSTNode) -> cst.CSTNode:
+        """Put new expressions in brackets where the one around them binds more closely."""
+        for name in HOLDS.get(type(original), ()):
+            new = getattr(updated, name)
+            if getattr(original, name) not in self.new or new.lpar:
+                continue
+            own, around = strength(new), strength(original)
+            if own < around or (own == around < ATOM and (name != "left" or own == POWER)):
+                closed = new.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+                self.written |= {closed}
+                updated = updated.with_changes(**{name: closed})
+        return updated
+
+
+HOLDS: Mapping[type[cst.CSTNode], tuple[str, ...]] = {
+    cst.Attribute: ("value",),
+    cst.Subscript: ("value",),
+    cst.Call: ("func",),
+    cst.UnaryOperation: ("expression",),
+    cst.BinaryOperation: ("left", "right"),
+    cst.Comparison: ("left",),
+    cst.ComparisonTarget: ("comparator",),
+}
+"""Fields whose expression may need brackets."""
+POWER, ATOM = 10, 11
+OPERATORS: Mapping[type[cst.CSTNode], float] = {
+    cst.Or: 1,
+    cst.And: 2,
+    cst.Not: 3,
+    cst.BitOr: 5,
+    cst.BitXor: 6,
+    cst.BitAnd: 7,
+    cst.LeftShift: 7.5,
+    cst.RightShift: 7.5,
+    cst.Add: 8,
+    cst.Subtract: 8,
+    cst.Power: POWER,
+}
+"""How closely operators bind; others of numbers do by 9."""
+
+
+def strength(node: cst.CSTNode) -> float:
+    """Return how closely what is outermost in an expression binds."""
+    if isinstance(node, cst.IfExp | cst.Lambda | cst.NamedExpr | cst.Yield):
+        return 0
+    if isinstance(node, cst.Comparison | cst.ComparisonTarget):
+        return 4
+    if isinstance(node, cst.UnaryOperation):
+        return OPERATORS.get(type(node.operator), 9.5)
+    if isinstance(node, cst.BinaryOperation):
+        return OPERATORS.get(type(node.operator), 9)
+    if isinstance(node, cst.BooleanOperation):
+        return OPERATORS[type(node.operator)]
+    return ATOM
 
 
 def replacement(node: cst.CSTNode, code: str, module: cst.Module) -> object:

@@ -257,6 +257,80 @@ return counts
         assert_same(tmp_path, text_of(body), found)
 
 
+@pytest.mark.parametrize(
+    ("read", "new"),
+    [
+        ("torch.stack(out).mean()", "(x - self.shift).mean()"),
+        ("torch.stack(out)[0]", "(x - self.shift)[0]"),
+        ("2 * torch.stack(out)", "2 * (x - self.shift)"),
+        ("torch.stack(out) * 2", "(x - self.shift) * 2"),
+        ("torch.stack(out) - 2", "return x - self.shift - 2"),
+        ("2 - torch.stack(out)", "2 - (x - self.shift)"),
+        ("-torch.stack(out)", "-(x - self.shift)"),
+        ("torch.stack(out) > 2", "return x - self.shift > 2"),
+        ("torch.relu(torch.stack(out))", "torch.relu(x - self.shift)"),
+    ],
+)
+def test_an_expression_in_the_place_of_a_call_has_brackets_where_it_needs_them(
+    tmp_path: Path, read: str, new: str
+) -> None:
+    body = f"out = []\nfor one in x:\n    out.append(one - self.shift)\nreturn {read}"
+    text = text_of(body).replace(
+        "self.words", "self.shift = nn.Parameter(torch.randn(5))\n        self.words"
+    )
+    found = proposed(tmp_path, text, RULES)["batched_loop"]
+    assert new in found
+    assert_same(tmp_path, text, found)
+
+
+LOSSES = {
+    "of elements": """
+total = 0.0
+for i in range(len(x)):
+    total = total + F.mse_loss(x[i], y[i]) + F.l1_loss(x[i, 0], y[i, 0], reduction="sum")
+return total
+""",
+    "of classes": """
+total = 0.0
+for i in range(len(x)):
+    total = total + F.cross_entropy(x[i], targets[i])
+return total
+""",
+    "of a row as a batch": """
+losses = []
+for i in range(len(x)):
+    losses.append(F.cross_entropy(x[i : i + 1, 0], targets[i : i + 1, 0]))
+return torch.stack(losses)
+""",
+    "of one target": """
+return torch.stack([F.cross_entropy(x[i, 0], targets[i, 0]) for i in range(len(x))])
+""",
+    "of some targets": """
+targets[:, 1::2] = -100
+return torch.stack([F.cross_entropy(x[i], targets[i]) for i in range(len(x))])
+""",
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_turns_are_one_call(tmp_path: Path, name: str) -> None:
+    given = "y = x.flip(1).clone()\ntargets = tags.t().contiguous()\n"
+    rule = "joined_slices" if "for i in range(len(x))])" in LOSSES[name] else "batched_loop"
+    assert_found(tmp_path, given + LOSSES[name].strip(), rule, 'reduction="none"')
+
+
+@pytest.mark.parametrize("change", ["weight=self.bias", "label_smoothing=0.1", "ignore_index=1"])
+def test_losses_of_another_kind_are_left_alone(tmp_path: Path, change: str) -> None:
+    body = f"""
+targets = tags.t().contiguous()
+total = 0.0
+for i in range(len(x)):
+    total = total + F.cross_entropy(self.proj(x[i]), targets[i], {change})
+return total
+"""
+    assert "none" not in str(rewritten(tmp_path, body))
+
+
 SCATTERED = {
     "rows": """
 out = torch.zeros(4, 5)

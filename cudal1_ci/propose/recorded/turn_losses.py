@@ -1,0 +1,48 @@
+"""Write the losses of all turns of a loop as one call without a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused
+from cudal1_ci.propose.recorded.source import bracketed
+
+OF_ELEMENTS = frozenset(
+    ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")
+).union(("binary_cross_entropy_with_logits", "soft_margin_loss"))
+LOSSES = OF_ELEMENTS | {"cross_entropy"}
+IGNORED = -100
+"""The target that cross_entropy leaves out of its mean."""
+
+
+def loss(lift: Lift, node: cst.Call, name: str, operands: Sequence[cst.BaseExpression]) -> Lifted:
+    """Return the loss of each turn's inputs and targets, with its mean or sum."""
+    given = {one.keyword.value: lift.code(one.value) for one in node.args if one.keyword}
+    reduction = given.pop("reduction", '"mean"').strip("'\"")
+    if given or len(operands) != 2 or len(node.args) > 3 or reduction not in ("mean", "sum"):
+        raise Refused
+    x, y = (lift.lift(one).first() for one in operands)
+    if x.turns != 0 or y.turns != 0 or lift.rank(node) != 0:
+        raise Refused
+    function = f"{lift.functional}.{name}"
+    if name in OF_ELEMENTS:
+        if x.rank != y.rank:
+            raise Refused
+        code = f'{function}({x.code}, {y.code}, reduction="none")'
+        flat = {0: "", 1: ""}.get(x.rank, ".flatten(1)")
+        return Lifted(f"{code}{flat}" + f".{reduction}(1)" * (x.rank > 0), 0, 0, is_computed=True)
+    if x.rank != y.rank + 1 or x.rank > 2 or lift.dtype(operands[1]) != "int64":
+        raise Refused
+    targets = lift.kept(y.code, "targets")
+    if x.rank == 1:
+        code = f'{function}({x.code}, {targets}, reduction="none")'
+    else:
+        code = f"{function}({bracketed(x.code)}.flatten(0, 1), {bracketed(targets)}.flatten(), "
+        code += f'reduction="none").view_as({targets}).sum(1)'
+    if reduction == "mean":  # of no target it is NaN
+        counted = f"({targets} != {IGNORED})"
+        code += f" / {counted}" + ".sum(1)" * (x.rank == 2)
+    return Lifted(code, 0, 0, is_computed=True)
