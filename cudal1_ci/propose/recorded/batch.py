@@ -305,8 +305,10 @@ class Batch:
             raise Refused
         if self.lift.dtype(index) == "bool" and 1 <= found.rank <= x.rank:
             return found.code, True
-        if self.lift.dtype(index) not in INDEX_DTYPES or not found.rank == x.rank == 1:
+        if self.lift.dtype(index) not in INDEX_DTYPES or x.rank != 1 or found.rank > 1:
             raise Refused
+        if found.rank == 0:  # one position of each row
+            return f"{self.lift.turn_column(x)}, {bracketed(found.code)}[:, None]", False
         if not found.distinct and self.lift.lift(value).picked != f"{x.code}, {found.code}":
             raise Refused
         return f"{self.lift.turn_column(x)}, {found.code}", False
@@ -401,7 +403,9 @@ class Batch:
         rank = x.rank - numbers
         if any(self.lift.varies(one) for one in parts):
             rank = 1
-        if found.turns is None or found.rank > rank or not found.is_new:
+        out = root_of(x.code)
+        is_other = self.loop.is_fresh(out) and out not in names_in(cst.parse_expression(found.code))
+        if found.turns is None or found.rank > rank or not (found.is_new or is_other):
             raise Refused
         if found.rank < rank and rank > 0:
             nones = ", ".join([":", *["None"] * (rank - found.rank)])

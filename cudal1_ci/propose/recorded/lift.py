@@ -859,9 +859,10 @@ class Lift:
         if self.dtype(only) in INDEX_DTYPES and x.rank == index.rank == 1 and index.distinct:
             code = f"{bracketed(x.code)}.gather(1, {index.code})"
             return Lifted(code, 1, 0, is_computed=True, distinct=x.distinct and "some")
-        if self.dtype(only) in INDEX_DTYPES and x.rank == index.rank == 1:
+        if self.dtype(only) in INDEX_DTYPES and x.rank >= index.rank == 1 and x.turns == 0:
             code = f"{bracketed(x.code)}[{self.turn_column(x)}, {index.code}]"
-            return Lifted(code, 1, 0, is_computed=True, picked=f"{x.code}, {index.code}")
+            picked = f"{x.code}, {index.code}" if x.rank == 1 else ""
+            return Lifted(code, x.rank, 0, is_computed=True, picked=picked)
         raise Refused
 
     def picked(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted:

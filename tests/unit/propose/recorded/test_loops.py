@@ -386,6 +386,36 @@ def test_what_is_added_in_another_way_is_left_alone(tmp_path: Path, old: str, ne
     assert "batched_loop" not in rewritten(tmp_path, body)
 
 
+PLACED = {
+    "a value of its own": "out[i, tags[0, i]] = x[i, 0, 0]",
+    "a number": "out[i, tags[0, i]] = 1.0",
+    "a computed value": "out[i, tags[0, i] - 1] = x[i].sum()",
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_a_position_of_each_row_is_written_at_once(tmp_path: Path, name: str) -> None:
+    body = f"out = torch.zeros(len(x), 4)\nfor i in range(len(x)):\n    {PLACED[name]}\nreturn out"
+    assert_found(tmp_path, body, "batched_loop", "[:, None]] = ")
+
+
+@pytest.mark.parametrize("value", ["out[i - 1, 0]", "kept[i, 0]"])
+def test_values_that_writes_may_change_are_left_alone(tmp_path: Path, value: str) -> None:
+    body = f"""
+out = torch.zeros(len(x), 4)
+kept = out.flip(0) if x is None else out[:]
+for i in range(len(x)):
+    out[i, tags[0, i]] = {value} + 0 if x is None else {value}
+return out
+"""
+    assert "batched_loop" not in rewritten(tmp_path, body)
+
+
+def test_rows_of_each_turn_are_picked_by_its_index(tmp_path: Path) -> None:
+    body = "y = x.mT\nreturn torch.stack([y[i][tags[:, i]] for i in range(len(y))])"
+    assert_found(tmp_path, body, "joined_slices", "[:, None], tags")
+
+
 def test_each_row_is_picked_by_its_number_and_an_index(tmp_path: Path) -> None:
     body = "y = x.mT\nreturn torch.stack([y[i, tags[0, i] - 1] for i in range(len(y))])"
     assert_found(tmp_path, body, "joined_slices", "tags[0, : len(y)] - 1]")
