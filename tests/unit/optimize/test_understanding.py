@@ -557,7 +557,7 @@ def test_what_had_no_turn_is_listed_with_the_reason(tmp_path, context):
     context.config = ReviewConfig()
     context.ending.was_cut = False
     refused = optimize_target(planned(problem), strategies(), replaced(context, may_reuse=False))
-    assert refused.skipped.startswith("runtime_error")
+    assert refused.skipped.startswith("raised an error: ")
     assert {one.reason for one in refused.not_tried} == {refused.skipped}
 
 
