@@ -1,7 +1,8 @@
 """Break lines that a rewrite made too long, inside a call's parentheses.
 
 The arguments of the longest call go on a line of their own or, if they do not fit, on one line
-each. Lines that are still too long are broken again. The author's lines do not change.
+each. Where all calls are short, an assigned value goes on a line of its own. Lines that are still
+too long are broken again. The author's lines do not change.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from cudal1_ci.propose.editing.walk import calls_in
 USUAL, WIDEST = 88, 100
 """Columns that formatters allow, and the most allowed if the author has such lines."""
 STEP = " " * 4
+LEAST = 12
+"""Characters of the longest arguments, below which a break between them gains too little."""
 HERE = "arguments_of_the_call"
 
 
@@ -68,9 +71,14 @@ def broken(line: str, limit: int) -> list[str]:
     except cst.ParserSyntaxError:
         return [line]
     calls = [call for call in calls_in(statement) if call.args]
-    if len(line) - len(remark_of(statement)) <= limit or not calls:
+    if len(line) - len(remark_of(statement)) <= limit:
         return [line]
-    call = max(calls, key=lambda one: sum(len(code(arg)) for arg in one.args))
+    longest = max((length_of(one) for one in calls), default=0)
+    if longest < LEAST and (rows := assigned_in_brackets(statement, indent, limit)):
+        return rows
+    if not calls:
+        return [line]
+    call = max(calls, key=length_of)
     whole = cst.Module(body=[]).code_for_node(
         statement.visit(  # type: ignore[arg-type]
             Swap({call: call.with_changes(args=[cst.Arg(cst.Name(HERE))])})
@@ -89,6 +97,24 @@ def broken(line: str, limit: int) -> list[str]:
         *rows, end = broken(f"{indent}{STEP}{argument}", limit)
         middle += [*rows, f"{end},"]
     return [indent + head, *middle, indent + tail]
+
+
+def length_of(call: cst.Call) -> int:
+    """Return how long a call's arguments are."""
+    return sum(len(code(arg)) for arg in call.args)
+
+
+def assigned_in_brackets(statement: cst.CSTNode, indent: str, limit: int) -> list[str]:
+    """Return an assignment with its value on a line of its own; [] where that does not fit."""
+    line = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if not isinstance(line, cst.Assign) or len(line.targets) != 1 or remark_of(statement):
+        return []
+    rows = [
+        f"{indent}{code(line.targets[0].target)} = (",
+        f"{indent}{STEP}{code(line.value)}",
+        f"{indent})",
+    ]
+    return rows if all(len(one) <= limit for one in rows) else []
 
 
 def remark_of(statement: cst.CSTNode) -> str:

@@ -65,6 +65,15 @@ def test_a_long_line_is_broken_inside_of_parentheses(line, broken):
     assert ast.dump(ast.parse(found)) == ast.dump(ast.parse(after))
 
 
+def test_a_value_is_moved_where_all_calls_are_short():
+    target = "    written[: rows.size(0)][positions, indices[: rows.size(0)][:, None]]"
+    line = f"{target} = values[: rows.size(0)][:, None]\n"
+    broken = f"{target} = (\n        values[: rows.size(0)][:, None]\n    )\n"
+    assert within_width(body("    y = 1\n"), body(line), "") == body(broken)
+    much = line.replace("values", "values_of_all_rows + values_of_all_rows * factors_of_all_rows")
+    assert " = (" not in within_width(body("    y = 1\n"), body(much), "")
+
+
 def test_a_comment_may_stand_out():
     line = f"    y = F.rms_norm(x, x.shape[-1:], eps=self.eps)  # {'(samples, channels) ' * 3}\n"
     assert len(line.rstrip()) > 88
