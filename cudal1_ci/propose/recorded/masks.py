@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import libcst as cst
@@ -10,6 +11,7 @@ import libcst as cst
 from cudal1_ci.propose.recorded.algebra import times_read
 from cudal1_ci.propose.recorded.certainty import only_value
 from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.lifted import INDEX_DTYPES
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
 from cudal1_ci.propose.recorded.source import File, Place, Source, bracketed
 
@@ -64,23 +66,21 @@ def mask_of(
     if found is None:
         return None
     width, sign, kind = found
-    lengths = ast.unparse(outer.iter)
     count = counted(outer.iter)
+    numbers = numbers_of(source, operation, outer.iter)
     if count and filled_row(rows.elt, length) and width != count:
         return None
-    if not count and (
-        not isinstance(outer.iter, ast.Name) or not is_list(source, operation, lengths)
-    ):
+    if not count and not numbers:
         return None
     if any(isinstance(n, ast.Name) and n.id == length for n in ast.walk(ast.parse(width))):
         return None
     if any(isinstance(n, ast.Call) for n in ast.walk(ast.parse(width))):
         known = ast.parse(width, mode="eval").body
-        is_plain = isinstance(known, ast.Call) and isinstance(known.func, ast.Name)
-        if not is_plain or known.func.id not in ("max", "len"):  # type: ignore[attr-defined]
+        called = ast.unparse(known.func) if isinstance(known, ast.Call) else ""
+        if called not in ("max", "len") and not re.fullmatch(r"\w+\.size", called):
             return None
     device = f", device={named['device']}" if "device" in named else ""
-    column = f"torch.arange({count}{device})" if count else f"torch.tensor({lengths}{device})"
+    column = f"torch.arange({count}{device})" if count else f"torch.tensor({numbers}{device})"
     code = f"torch.arange({width}{device}) {sign} {column}[:, None]"
     above: cst.CSTNode = file.parents[node]
     call = file.parents[above] if isinstance(above, cst.Attribute) else None
@@ -102,6 +102,19 @@ def counted(node: ast.expr) -> str:
         return ""
     n = node.args[0]  # type: ignore[attr-defined]
     return ast.unparse(n) if isinstance(n, ast.Name | ast.Constant) else ""
+
+
+def numbers_of(source: Source, operation: Operation, node: ast.expr) -> str:
+    """Return code of a list of whole numbers, which a tensor may hold; "" for anything else."""
+    code = ast.unparse(node)
+    if isinstance(node, ast.Name) and is_list(source, operation, code):
+        return code
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    listed = node.func.value if is_call and node.func.attr == "tolist" else node  # type: ignore[attr-defined]
+    held = source.scope(operation).get(listed.id) if isinstance(listed, ast.Name) else None
+    tensor = None if held is None or held.kind != "value" else source.graph.of(held.value)
+    is_row = tensor is not None and len(tensor.shape) == 1 and tensor.dtype in INDEX_DTYPES
+    return f"{ast.unparse(listed)}.tolist()" if is_row else ""
 
 
 def is_list(source: Source, operation: Operation, name: str) -> bool:
@@ -189,7 +202,8 @@ RULES = (
         name="length_mask",
         family="vectorization",
         why="one comparison of two tensors makes the mask that Python filled number by number",
-        precondition="each row compares positions with one length, and lengths are a list",
+        precondition="each row compares positions with one length, and lengths are a list "
+        "or a row of whole numbers",
         find=find_masks,
     ),
 )

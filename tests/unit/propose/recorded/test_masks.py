@@ -54,6 +54,33 @@ def test_masks_of_lengths_are_compared(tmp_path: Path, mask: str, sign: str) -> 
 @pytest.mark.parametrize(
     "mask",
     [
+        "torch.tensor([[i < n for i in range(x.size(1))] for n in lengths.tolist()])",
+        "torch.tensor([[i < n for i in range(x.size(1))] for n in lengths])",
+        "torch.tensor([[1] * n + [0] * (most - n) for n in lengths.tolist()])",
+    ],
+)
+def test_lengths_may_be_in_a_tensor(tmp_path: Path, mask: str) -> None:
+    text = TEXT.format(mask="0").replace("mask_of(lengths, x.size(1))", mask)
+    text = text.replace("    def forward(self, x, lengths):\n", BODY)
+    changed = proposed(tmp_path, text, RULES)["length_mask"]
+    assert "< torch.tensor(lengths.tolist())[:, None]" in changed
+    assert_same(tmp_path, text, changed)
+
+
+def test_lengths_that_are_no_whole_numbers_stay(tmp_path: Path) -> None:
+    mask = "torch.tensor([[i < n for i in range(x.size(1))] for n in (lengths * 1.0).tolist()])"
+    text = TEXT.format(mask="0").replace("mask_of(lengths, x.size(1))", mask)
+    assert proposed(tmp_path, text, RULES) == {}
+
+
+BODY = """    def forward(self, x, lengths):
+        most = x.size(1)
+"""
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
         "torch.tensor([[2] * n + [1] * (most - n) for n in lengths])",
         "torch.tensor([[1] * n + [0] * (most - n) for n in lengths if n >= 0])",
         "torch.tensor([[1] * (most - n) + [0] * n for n in lengths])",
