@@ -49,6 +49,7 @@ from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.ranking import ranking_of
 from cudal1_ci.optimize.strategies import default_strategies
+from cudal1_ci.optimize.trials import INVALID
 from cudal1_ci.pool import Pool
 from cudal1_ci.processes.harvest import Harvester
 from cudal1_ci.records import Change, Entry, Report
@@ -57,7 +58,6 @@ from cudal1_ci.render.progress import Progress
 from cudal1_ci.verification import Session
 from cudal1_ci.verification.protocol import Verifier
 
-INVALID = "reference fails: calling the reference failed"
 """How the reason begins where a call of the reference raised."""
 KEYS = {
     **TREE_KEYS,
@@ -308,7 +308,7 @@ def refuse_uncallable(report: Report) -> None:
         if declared and entry.skipped and entry.skipped.startswith(INVALID):
             where = ", ".join(dict.fromkeys(filter(None, declared)))
             target = entry.target.address
-            why = entry.skipped.splitlines()[0].removeprefix(f"{INVALID}: ")
+            why = entry.skipped.splitlines()[0].removeprefix(INVALID)
             said.append(f"{where}: `{target}` cannot be called with it: {why}")
     if said:
         raise ConfigError("; ".join(said))

@@ -9,6 +9,8 @@ longer than running them. Outputs and gradients are copies, so that a later call
 them. A call that cannot be replayed runs as it did before: without gradients, with hooks on
 submodules, with keywords, with arguments other than tensors and plain values, and while the
 backward pass of an earlier call is still to come.
+
+This file needs no other one: a patch adds it alone to a module that is only trained.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+DEVICE = "cuda"
 MAX_STEPS = 8
 """Recordings that are made for a module. Each combination of shapes takes one, which keeps memory
 of its own; further ones run as before."""
@@ -67,7 +70,6 @@ class RecordedStep:
         # Autograd runs its nodes on streams: those of the weights may be in use on another.
         self.aliases = [torch.nn.Parameter(one.detach()) for one in self.weights]
         self.sources = [one for one in (*self.own, *self.aliases) if one.requires_grad]
-        self.cast_to = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled() else None
         self.remember_state(module)
         with undone(module, self.device):
             self.warm_up(module)
@@ -78,20 +80,16 @@ class RecordedStep:
     def called(
         self, module: torch.nn.Module, args: Sequence[Any], weights: Sequence[torch.Tensor]
     ) -> list[Any]:
-        """Return the leaves of an output that is computed with these weights. Autocast keeps no
-        copies of them: a graph would read those after they are gone."""
-        unhooked = Unhooked(module, self.forward)
+        """Return the leaves of an output that is computed with these weights."""
         own = dict(zip(self.names, weights))
-        enabled = self.cast_to is not None
-        with torch.autocast("cuda", dtype=self.cast_to, enabled=enabled, cache_enabled=False):
-            result = torch.func.functional_call(unhooked, own, tuple(args))
+        result = torch.func.functional_call(Unhooked(module, self.forward), own, tuple(args))
         leaves, self.structure = tree_flatten(result)
         return leaves
 
     def differentiated(self, leaves: Sequence[Any], given: Sequence[torch.Tensor]) -> Any:
         """Return the gradients of the sources. A backward pass runs outside of autocast."""
         wanted = [leaves[n] for n in self.wanted]
-        with torch.autocast("cuda", enabled=False):
+        with torch.autocast(DEVICE, enabled=False):
             return torch.autograd.grad(wanted, self.sources, given, allow_unused=True)
 
     def warm_up(self, module: torch.nn.Module) -> None:
@@ -227,13 +225,14 @@ class RecordedStep:
                 args[n] = one
             leaves = self.called(module, args, views[len(self.own) :])
         pairs = [(leaves[n], one) for n, one in zip(self.wanted, given) if one is not None]
-        found = torch.autograd.grad(
-            [one for one, _ in pairs],
-            [one for one in views if one.requires_grad],
-            [one for _, one in pairs],
-            create_graph=torch.is_grad_enabled(),
-            allow_unused=True,
-        )
+        with torch.autocast(DEVICE, enabled=False):
+            found = torch.autograd.grad(
+                [one for one, _ in pairs],
+                [one for one in views if one.requires_grad],
+                [one for _, one in pairs],
+                create_graph=torch.is_grad_enabled(),
+                allow_unused=True,
+            )
         gradients = iter(found)
         return [next(gradients) if one.requires_grad else None for one in tensors]
 
@@ -253,6 +252,7 @@ class ReplayedStep(torch.autograd.Function):
     """Replay a recorded step; its backward pass replays the gradients."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type=DEVICE)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, step: RecordedStep, module: torch.nn.Module, *tensors: Any) -> Any:
         ctx.step, ctx.module = step, module
         ctx.save_for_backward(*tensors)
@@ -264,6 +264,7 @@ class ReplayedStep(torch.autograd.Function):
         return tuple(outs)
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type=DEVICE)  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *given: Any) -> Any:
         step, tensors, turn = ctx.step, ctx.saved_tensors, ctx.turn
         ctx.turn = None
@@ -285,12 +286,22 @@ def hooks_of(module: torch.nn.Module) -> list[Any]:
 
 @contextlib.contextmanager
 def undone(module: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Let calls with gradients change neither the module's buffers nor what is drawn later."""
-    kept = [(one, one.detach().clone()) for one in module.buffers()]
+    """Let calls with gradients change neither tensors that the module holds nor what is drawn
+    later. Autocast keeps no copies of weights: a graph would read those after they are gone."""
+    held = [
+        one
+        for part in module.modules()
+        for one in (*part._buffers.values(), *vars(part).values())
+        if isinstance(one, torch.Tensor)
+    ]
+    kept = [(one, one.detach().clone()) for one in held]
+    keeps_casts = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
     try:
         with torch.random.fork_rng([device]), torch.enable_grad():
             yield
     finally:
+        torch.set_autocast_cache_enabled(keeps_casts)
         for one, before in kept:
             one.data.copy_(before)  # counts as no change for the backward pass to come
 
@@ -313,7 +324,8 @@ def graphed_in_training(forward: Callable[..., Any]) -> Callable[..., Any]:
     tried: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def form_of(args: Sequence[Any]) -> tuple[Any, ...] | None:
-        form: list[Any] = [torch.is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
+        casts = torch.is_autocast_enabled(DEVICE)
+        form: list[Any] = [torch.get_autocast_dtype(DEVICE) if casts else None]
         for one in args:
             if type(one) is torch.Tensor and one.is_cuda and one.layout is torch.strided:
                 form += (one.shape, one.stride(), one.dtype, one.device, one.requires_grad)

@@ -28,10 +28,12 @@ from cudal1_ci.records import (
     program_identity,
 )
 from cudal1_ci.records.recording import Recording
+from cudal1_ci.render.wording import STATUS_WORDS
 
 T = TypeVar("T")
 REFUSED = "the original refuses it: "
-INVALID = "reference fails: calling the reference failed: "
+INVALID = f"{STATUS_WORDS['invalid_reference']}: calling the reference failed: "
+"""What the reason begins with where a workload cannot be called."""
 COST = "cost"
 """Kind of the archive's notes on what a call costs."""
 FIRST_S = {"cpu": 45.0, "cuda": 30.0}

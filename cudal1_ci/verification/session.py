@@ -85,8 +85,9 @@ SAME = Finding(
     message="its statements are the reference's, so it cannot be faster: it was not timed",
 )
 CUT = "budget.time"
-GIVEN_UP = "budget.reference"
 """The rule of what took longer than the budget leaves for a candidate."""
+GIVEN_UP = "budget.reference"
+"""The rule of a reference that took longer than its part of the budget."""
 GPU_EXHAUSTED = re.compile(
     r"\bCUDA\b.{0,24}\bout of memory|\bCU(BLAS|DNN)_STATUS_ALLOC_FAILED", re.DOTALL
 )
@@ -660,7 +661,7 @@ class Session:
 
 
 def was_given_up(verdict: Verdict) -> bool:
-    """Return whether a reference was not verified in time, which says nothing else of it."""
+    """Return whether a reference ran out of time. It may be valid, given more."""
     return any(one.rule == GIVEN_UP for one in verdict.findings)
 
 

@@ -7,7 +7,7 @@ Turns become a dimension: `x[:, t]` is `x` with the turns at dimension 1, `self.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -65,8 +65,6 @@ from cudal1_ci.propose.recorded.spans import (
 )
 from cudal1_ci.propose.recorded.windows import Moving, Starts, moving, unfolded, width
 
-TurnLoss = Callable[["Lift", cst.Call, str, Sequence[cst.BaseExpression]], Lifted]
-
 
 @dataclass
 class Lift:
@@ -96,8 +94,8 @@ class Lift:
     """What writes a call of each turn's own module for all turns."""
     folded: Callable[[Lift, cst.Call, cst.BaseExpression], Lifted] | None = None
     """What writes a call of a layer on each turn's batch for all turns."""
-    losses: Mapping[str, TurnLoss] = field(default_factory=dict)
-    """What writes losses of a turn for all turns, by their names."""
+    loss: Callable[[Lift, cst.Call, str, Sequence[cst.BaseExpression]], Lifted | None] | None = None
+    """What writes a loss of a turn for all turns."""
     joined: Callable[[Lift, cst.Call, str], Lifted] | None = None
     """What writes a join of a turn's tensors for all turns."""
     modules: dict[str, str] = field(default_factory=dict)
@@ -541,8 +539,9 @@ class Lift:
         name = operation.name
         if name == "einsum":
             return self.einsum(node, plain)
-        if name in self.losses:
-            return self.losses[name](self, node, name, real)
+        own = None if self.loss is None else self.loss(self, node, name, real)
+        if own is not None:
+            return own
         if name == "matmul":
             return self.matmul(node, real)
         if name in ("cat", "concat", "stack") and self.joined is not None:

@@ -29,7 +29,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File
 from cudal1_ci.propose.recorded.stacked import is_stack, stacked
-from cudal1_ci.propose.recorded.turn_losses import LOSSES, loss
+from cudal1_ci.propose.recorded.turn_losses import loss
 from cudal1_ci.propose.recorded.windows import Locals, Moving, Starts, is_fixed
 
 FRESH = frozenset(
@@ -145,7 +145,7 @@ class Loop:
         lift.lines = [] if isinstance(self.node, cst.For) else None
         lift.helper, lift.stacked = mapped, stacked
         lift.folded, lift.joined = folded, joined_parts
-        lift.losses = dict.fromkeys(LOSSES, loss)
+        lift.loss = loss
         lift.functional = self.call.source.functional(self.name)[0]
         if isinstance(self.target, cst.Name):
             lift.bounds = self.bounds(self.target.value, any_order=any_order)

@@ -109,14 +109,12 @@ def appended(file: File, call: cst.Call) -> list[tuple[cst.BaseExpression, set[s
 
 def is_alike(file: File, node: cst.BaseExpression) -> bool:
     """Return whether an expression makes modules that differ in their numbers at most."""
-    if not isinstance(node, cst.Call):
+    kind = kind_of(file, node)
+    if not isinstance(node, cst.Call) or kind not in OPERATIONS:
         return False
-    owner, _, kind = file.code(node.func).rpartition(".")
     named = {one.keyword.value: file.code(one.value) for one in node.args if one.keyword}
     plain = [one for one in node.args if one.keyword is None]
-    if owner not in ("nn", "torch.nn") or kind not in OPERATIONS:
-        return False
-    if len(plain) > 2 or any(one.star for one in node.args):
+    if len(plain) > 2:
         return False
     if kind == "Linear" and named.pop("bias", "True") not in ("True", "False"):
         return False
@@ -155,7 +153,7 @@ def stacked(lift: Lift, node: cst.Call) -> Lifted | None:
     layers = layers_of(lift.file, node, cst.parse_expression(whole))
     if layers[:1] == ["Sequential"]:
         return network(lift, node, (name, count), layers[1:])
-    check_weights(lift, operations, whole, "")
+    check_weights(lift, operations, whole)
     names = {one.name for one in operations}
     if len(names) != 1 or not names <= {*OPERATIONS.values()}:
         raise Refused
@@ -166,14 +164,13 @@ def stacked(lift: Lift, node: cst.Call) -> Lifted | None:
     return linear(lift, node.args[0].value, operations, (name, count), "", lift.rank(node))
 
 
-def check_weights(lift: Lift, operations: Sequence[Operation], whole: str, place: str) -> None:
-    """See that operations have the weights of the list's own modules."""
-    wanted = [whole.removeprefix("self."), place, "weight"] if place else None
+def check_weights(lift: Lift, operations: Sequence[Operation], whole: str, *place: str) -> None:
+    """See that operations have the weights `name.NUMBER.place.weight` of the list's own modules."""
+    name, after = whole.removeprefix("self."), [*place, "weight"]
     for one in operations:
         weight = lift.source.graph.of(one.value(1))
         path = [] if weight is None else weight.path.split(".")
-        own = [*path[-4:-3], *path[-2:]] if wanted else [*path[-3:-2], *path[-1:]]
-        if own != (wanted or [whole.removeprefix("self."), "weight"]):
+        if path[-len(after) :] != after or path[: -len(after) - 1][-1:] != [name]:
             raise Refused
 
 

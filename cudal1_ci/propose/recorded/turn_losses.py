@@ -13,16 +13,20 @@ from cudal1_ci.propose.recorded.source import bracketed
 OF_ELEMENTS = frozenset(
     ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy")
 ).union(("binary_cross_entropy_with_logits", "soft_margin_loss"))
-LOSSES = OF_ELEMENTS | {"cross_entropy"}
 IGNORED = -100
 """The target that cross_entropy leaves out of its mean."""
 
 
-def loss(lift: Lift, node: cst.Call, name: str, operands: Sequence[cst.BaseExpression]) -> Lifted:
-    """Return the loss of each turn's inputs and targets, with its mean or sum."""
+def loss(
+    lift: Lift, node: cst.Call, name: str, operands: Sequence[cst.BaseExpression]
+) -> Lifted | None:
+    """Return the loss of each turn's inputs and targets, with its mean or sum; None where the
+    operation is no loss."""
+    if name not in OF_ELEMENTS | {"cross_entropy"}:
+        return None
     given = {one.keyword.value: lift.code(one.value) for one in node.args if one.keyword}
     reduction = given.pop("reduction", '"mean"').strip("'\"")
-    if given or len(operands) != 2 or len(node.args) > 3 or reduction not in ("mean", "sum"):
+    if given or len(operands) != 2 or reduction not in ("mean", "sum"):
         raise Refused
     x, y = (lift.lift(one).first() for one in operands)
     if x.turns != 0 or y.turns != 0 or lift.rank(node) != 0:
@@ -32,8 +36,8 @@ def loss(lift: Lift, node: cst.Call, name: str, operands: Sequence[cst.BaseExpre
         if x.rank != y.rank:
             raise Refused
         code = f'{function}({x.code}, {y.code}, reduction="none")'
-        flat = {0: "", 1: ""}.get(x.rank, ".flatten(1)")
-        return Lifted(f"{code}{flat}" + f".{reduction}(1)" * (x.rank > 0), 0, 0, is_computed=True)
+        code += ".flatten(1)" * (x.rank > 1) + f".{reduction}(1)" * (x.rank > 0)
+        return Lifted(code, 0, 0, is_computed=True)
     if x.rank != y.rank + 1 or x.rank > 2 or lift.dtype(operands[1]) != "int64":
         raise Refused
     targets = lift.kept(y.code, "targets")

@@ -38,6 +38,8 @@ FASTER = 1.04
 """Least estimated speedup of a program to wrap; the program alone need not be significantly
 faster."""
 LESS_PRECISE = ("precision", "incorrect_values")
+HOST = "host synchronization"
+"""Family of the edits that take out what no CUDA graph can hold."""
 JOINED = "gradients.joined"
 """Rule against gradients in the same memory, which the compiler makes whatever the layout."""
 
@@ -149,6 +151,8 @@ class Wrappers:
     ) -> Iterator[Candidate]:
         """Yield faster programs, wrapped, the most promising first."""
         programs = faster(evaluations)[:MAX_PROGRAMS]
+        if any(GRAPH_NAMES & {*names} and fails(one) for names, one in found.items()):
+            programs += [one for one in may_be_recorded(evaluations) if one not in programs][:1]
         wrappers = self.promising(found)
         pairs = [(a, b) for a in range(len(programs)) for b in range(len(wrappers))]
         made = Counter(is_written(one) for one in evaluations if is_combination(one.candidate))
@@ -288,6 +292,23 @@ def faster(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
         and launches_its_own(one.kernels) is not False
     ]
     return sorted(found, key=lambda one: -speedups.score(one))
+
+
+def fails(evaluation: Evaluation) -> bool:
+    """Return whether a program raised an error."""
+    return evaluation.verdict.status == "runtime_error"
+
+
+def may_be_recorded(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Return programs that no longer wait for the GPU or copy from the CPU, however little they
+    gain by that: a graph may hold them."""
+    return [
+        one
+        for one in evaluations
+        if {edit.technique for edit in one.candidate.edits} == {HOST}
+        and speedups.score(one) > 0
+        and not is_slower(one)
+    ]
 
 
 def launches_its_own(kernels: Sequence[Kernel]) -> bool | None:

@@ -46,7 +46,7 @@ def precision(text: PythonText) -> Iterator[Sight]:
     for call in text.every(ast.Call):
         path = text.dotted(call.func) or ""
         if _AUTOCAST.fullmatch(path):
-            if not is_switched(call):
+            if not is_off(call):
                 yield Sight(
                     call.lineno, "computes in lower precision where torch sees fit (autocast)"
                 )
@@ -68,10 +68,9 @@ def precision(text: PythonText) -> Iterator[Sight]:
                 yield Sight(assign.lineno, f"allows lower precision (`{last(target)}`)")
 
 
-def is_switched(call: ast.Call) -> bool:
-    """Return whether autocast is off, or on where something else says so: in calls under it."""
+def is_off(call: ast.Call) -> bool:
     return any(
-        k.arg == "enabled" and not (isinstance(k.value, ast.Constant) and k.value.value)
+        k.arg == "enabled" and isinstance(k.value, ast.Constant) and k.value.value is False
         for k in call.keywords
     )
 

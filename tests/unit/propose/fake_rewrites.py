@@ -28,5 +28,6 @@ FAKES = (
     swapping("silu", "operation fusion", "x * torch.sigmoid(x)", "torch.nn.functional.silu(x)"),
     swapping("needless_copy", "memory layout", ".clone()", ""),
     swapping("channels_last", "memory layout", "self.layer(x)", "self.layer(x.contiguous())"),
+    swapping("waits", "host synchronization", "+ 1", "+ 1.0"),
     swapping("sdpa", "operation fusion", "softmax(x)", "attention(x)"),
 )

@@ -38,7 +38,7 @@ def library(monkeypatch, device):
     if device == "cuda":
         exec(text, names)
         return names
-    exec(text.replace("one.is_cuda", "True"), names)
+    exec(text.replace("one.is_cuda", "True").replace('DEVICE = "cuda"', 'DEVICE = "cpu"'), names)
 
     class Stream:
         def wait_stream(self, other): ...
@@ -55,7 +55,6 @@ def library(monkeypatch, device):
     monkeypatch.setattr(
         torch.cuda, "set_rng_state", lambda state, _=None: torch.set_rng_state(state)
     )
-    monkeypatch.setattr(torch, "autocast", lambda *_, **given: contextlib.nullcontext())
     recorded = names["RecordedStep"]
     record = recorded.record
 
@@ -91,8 +90,10 @@ class Block(nn.Module):
         self.unused = nn.Linear(8, 8)
         self.drop = nn.Dropout(drop)
         self.scale = 2.0
+        self.calls = torch.zeros(())
 
     def forward(self, x, y=None):
+        self.calls += 1  # in place, and no buffer
         x = self.drop(self.last(self.norm(x).tanh())) * self.scale
         found = {"first": x if y is None else x * y, "squares": x.square(), "none": None}
         return found | {"most": x.argmax(-1)}
@@ -102,6 +103,7 @@ def a_pair(library, device, drop=0.0):
     """Return a plain module and one that is recorded, with the same weights, and the steps."""
     torch.manual_seed(0)
     plain = Block(drop).to(device)
+    plain.calls = plain.calls.to(device)
     replayed = copy.deepcopy(plain)
     steps = []
     recorded = library["RecordedStep"]
@@ -130,6 +132,7 @@ def same(plain, replayed, rtol=0.0):
         if one.grad is not None:
             torch.testing.assert_close(other.grad, one.grad, rtol=rtol, atol=rtol)
         torch.testing.assert_close(other, one, rtol=0, atol=0)
+    assert torch.equal(plain.calls, replayed.calls)
     for one, other in zip(plain.buffers(), replayed.buffers(), strict=True):
         torch.testing.assert_close(other, one, rtol=0, atol=0)
 
@@ -336,17 +339,24 @@ def test_what_cannot_be_recorded_runs_as_before(library, device):
         model(drawn(device, 4, 8))
 
 
-@pytest.mark.gpu
-def test_autocast_is_that_of_the_call(library):
-    plain, replayed, steps = a_pair(library, "cuda", 0.5)
+@pytest.mark.parametrize("drop", [0.0, 0.5])
+def test_autocast_is_that_of_the_call(library, device, drop):
+    plain, replayed, steps = a_pair(library, device, drop)
+    dtypes = []
 
     def act(model):
-        for _ in range(3):
-            with torch.autocast("cuda", torch.bfloat16):
-                loss = model(drawn("cuda", 4, 8))["first"].sum()
-            loss.backward()
-            model(drawn("cuda", 4, 8))["first"].sum().backward()
+        for number in range(3):
+            with torch.autocast(device, torch.bfloat16):
+                loss = model(drawn(device, 4, 8))["first"]
+            with torch.autocast(device, torch.bfloat16):  # a context of its own casts weights anew
+                again = model(drawn(device, 4, 8, seed=2))["first"] if number else loss
+            dtypes.append(loss.dtype)
+            (loss.sum() + again.sum()).backward(retain_graph=number == 2)
+            model(drawn(device, 4, 8))["first"].sum().backward()
+        loss.sum().backward()
 
     on_both(plain, replayed, act)
     same(plain, replayed)
+    assert {*dtypes} == {torch.bfloat16}
     assert len(steps) == 2
+    assert torch.is_autocast_cache_enabled()

@@ -227,6 +227,17 @@ def test_an_order_that_was_found_less_precise_is_not_tried_again():
 TOGETHER = {"compile": 1.1, "cuda_graph": 2.0, "compile_AND_cuda_graph": 0.5}
 
 
+def test_what_takes_the_waits_out_is_recorded_where_the_reference_could_not_be():
+    def names(graph, **worths):
+        return proposed(ON_A_GPU, found(compile=1.0, cuda_graph=graph, **worths))
+
+    assert "waits+cuda_graph" in names("runtime_error", waits=1.0)
+    assert "waits+cuda_graph" not in names(1.0, waits=1.0)
+    assert "waits+cuda_graph" not in names("runtime_error", waits=0.5)
+    assert "waits+cuda_graph" not in names("runtime_error", waits="precision")
+    assert "needless_copy+cuda_graph" not in names("runtime_error", needless_copy=1.0)
+
+
 def test_rewrites_that_gained_are_wrapped_the_most_promising_first():
     evaluations = found(
         **TOGETHER,

@@ -399,15 +399,21 @@ def test_a_position_of_each_row_is_written_at_once(tmp_path: Path, name: str) ->
     assert_found(tmp_path, body, "batched_loop", "[:, None]] = ")
 
 
-@pytest.mark.parametrize("value", ["out[i - 1, 0]", "kept[i, 0]"])
-def test_values_that_writes_may_change_are_left_alone(tmp_path: Path, value: str) -> None:
-    body = f"""
-out = torch.zeros(len(x), 4)
-kept = out.flip(0) if x is None else out[:]
-for i in range(len(x)):
-    out[i, tags[0, i]] = {value} + 0 if x is None else {value}
-return out
-"""
+@pytest.mark.parametrize(
+    ("made", "value"),
+    [
+        ("x[:, 0, :4].clone()", "out[i, 0]"),
+        ("x[:, 0, :4].clone()", "kept[i, 0]"),
+        ("torch.zeros(len(x), 4)", "out[i - 1, 0]"),
+        ("torch.zeros(len(x), 4)", "kept[i, 0]"),
+    ],
+)
+def test_values_that_writes_may_change_are_left_alone(
+    tmp_path: Path, made: str, value: str
+) -> None:
+    view = "kept = out[:]\n" * ("kept" in value)
+    line = f"out[i, tags[0, i]] = {value}"
+    body = f"out = {made}\n{view}for i in range(len(x)):\n    {line}\nreturn out"
     assert "batched_loop" not in rewritten(tmp_path, body)
 
 
