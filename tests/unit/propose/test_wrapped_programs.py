@@ -787,15 +787,20 @@ def test_the_verifier_sees_that_a_compiled_program_joins_gradients(device):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("text", [ATTENTION, TOKENS], ids=["draws", "joins"])
+@pytest.mark.parametrize(
+    ("text", "gains"),
+    [(ATTENTION, {"default", "training"}), (TOKENS, {"default"})],
+    ids=["draws", "joins"],
+)
 @pytest.mark.parametrize(
     "names",
     [("training_graph", "cuda_graph"), ("compile", "training_graph", "cuda_graph")],
     ids="+".join,
 )
 @pytest.mark.starts_verifier
-def test_the_verifier_passes_what_trains_in_graphs(device, names, text):
-    """Graphs copy gradients: those that the compiler joins are separate again."""
+def test_the_verifier_passes_what_trains_in_graphs(device, names, text, gains):
+    """Graphs copy gradients: those that the compiler joins are separate again. A training call of
+    four operations may gain too little to show."""
     problem = problem_of(text, "reference")
     training = msgspec.structs.replace(problem.workloads[0], name="training", mode="train")
     problem = msgspec.structs.replace(problem, workloads=(*problem.workloads, training))
@@ -804,9 +809,9 @@ def test_the_verifier_passes_what_trains_in_graphs(device, names, text):
     with Session(config, device=device) as patient:
         evaluation = patient.evaluate(problem, candidate)
     assert is_passed(evaluation.verdict)
-    assert evaluation.verdict.status != "passed" or all(
-        speedups.is_gain(one) for one in evaluation.measurements
-    )
+    assert not any(map(speedups.is_slower, evaluation.measurements))
+    if evaluation.verdict.status == "passed":
+        assert gains <= {one.workload for one in evaluation.measurements if speedups.is_gain(one)}
 
 
 @pytest.mark.gpu
