@@ -107,8 +107,10 @@ class Wrappers:
         """Yield wrappers of the reference by name: alone first, together if each passed."""
         left = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE, *GRAPHS)
         alone = [one.name for one in self.wrappers if one not in left]
-        yield from ((name,) for name in alone if name not in LAYOUTS)
         graphs = tuple(one.name for one in GRAPHS if one in self.wrappers)
+        waits = self.combines and compiles_in_graphs(problem, found, graphs)
+        first = [name for name in alone if not (waits and name == COMPILE.name)]
+        yield from ((name,) for name in first if name not in LAYOUTS)
         if graphs:
             yield graphs
         if not self.combines:
@@ -116,14 +118,19 @@ class Wrappers:
         graph = graphs_that_pass(problem, found)
         if any({*names} & {*graphs} for names in found) and graph != graphs:
             yield graphs[-1:]
-        # Graphs copy gradients, so that none lies in another's memory.
-        separates = TRAINING_GRAPH.name in graph and is_joined(found)
-        for one in self.wrappers:
-            can_be_recorded = is_usable((one.name,), found) or (separates and one == COMPILE)
-            if one in (COMPILE, MAX_AUTOTUNE) and can_be_recorded and graph:
-                yield one.name, *graph
-        repair = self.repair_of_compile(found)
         in_graph = (COMPILE.name, *graph)
+        compiled = found.get((COMPILE.name,)) or found.get(in_graph)
+        # Graphs copy gradients, so that none lies in another's memory.
+        separates = TRAINING_GRAPH.name in graph and is_joined(compiled)
+        for one in self.wrappers:
+            at_once = one == COMPILE and (waits or separates)
+            if (
+                one in (COMPILE, MAX_AUTOTUNE)
+                and graph
+                and (at_once or is_usable((one.name,), found))
+            ):
+                yield one.name, *graph
+        repair = self.repair_of_compile(compiled, found)
         if repair and not (separates and (in_graph not in found or is_usable(in_graph, found))):
             # If a call keeps the device busy, a graph gains nothing by itself.
             gains = graph and speedups.estimate(found[graph]) > 1
@@ -136,13 +143,12 @@ class Wrappers:
         if len(layouts) > 1:
             yield tuple(layouts)
 
-    def repair_of_compile(self, found: Found) -> Rewrite | None:
+    def repair_of_compile(self, compiled: Evaluation | None, found: Found) -> Rewrite | None:
         """Return the way to compile that may be right where the usual one is wrong."""
-        compiled = found.get((COMPILE.name,))
         if compiled is None or compiled.verdict.status not in LESS_PRECISE:
             return None
         wrong = {names[0] for names, one in found.items() if one.verdict.status in LESS_PRECISE}
-        repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)[is_joined(found) :]
+        repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)[is_joined(compiled) :]
         possible = (one for one in repairs if one in self.wrappers and one.name not in wrong)
         return next(possible, None)
 
@@ -233,9 +239,22 @@ def is_known_to_be_less_precise(operator: str, found: Found) -> bool:
     return one is not None and one.verdict.status == "precision"
 
 
-def is_joined(found: Found) -> bool:
+def compiles_in_graphs(problem: Problem, found: Found, graphs: Operators) -> bool:
+    """Return whether compilation waits for what graphs gain, or goes into them at once, as they
+    gain. Compiling a call that trains takes longest. A single workload that no graph can hold is
+    told by its recording, so there is nothing to wait for."""
+    trains = any(one.mode != "infer" for one in problem.workloads)
+    if not (graphs and trains and len(problem.workloads) > 1) or (COMPILE.name,) in found:
+        return False
+    if apply(problem, None, [BY_NAME[name] for name in graphs]) is None:
+        return False
+    if graph := graphs_that_pass(problem, found):
+        return any(map(speedups.is_gain, found[graph].measurements))
+    return not {graphs, graphs[-1:]} <= found.keys()
+
+
+def is_joined(compiled: Evaluation | None) -> bool:
     """Return whether the compiled reference made gradients that lie in each other's memory."""
-    compiled = found.get((COMPILE.name,))
     return compiled is not None and JOINED in {one.rule for one in compiled.verdict.findings}
 
 

@@ -41,6 +41,7 @@ class Model(nn.Module):
         return (x * torch.sigmoid(x)).clone() + 1
 """
 BY_NAME = {one.name: one for one in (*FAKES, *WRAPPERS)}
+GRAPHS_OF_BOTH = "training_graph+cuda_graph"
 LAID = ["channels_last_inside", "cudnn_benchmark", "channels_last_inside+cudnn_benchmark"]
 GENERATION = Generation(model="a-model", temperature=0.8, max_tokens=9, prompt_digest="0")
 
@@ -195,7 +196,7 @@ def in_graphs(training, inference, names="training_graph+cuda_graph"):
 
 
 def test_what_trains_is_recorded_for_training_too_and_for_inference_alone_if_that_gains_nothing():
-    assert proposed(ON_A_GPU, problem=BOTH) == ["compile", "training_graph+cuda_graph"]
+    assert proposed(ON_A_GPU, problem=BOTH) == ["training_graph+cuda_graph"]
     assert proposed(ON_A_GPU, problem=a_text(modes=("train",))) == ["compile", "training_graph"]
     compiled = found_of("compile", 1.5, BOTH)
     gaining = [compiled, in_graphs(2.0, 3.0)]
@@ -204,6 +205,37 @@ def test_what_trains_is_recorded_for_training_too_and_for_inference_alone_if_tha
         assert proposed(ON_A_GPU, [compiled, one], BOTH) == ["cuda_graph"]
         found_both = [compiled, one, found_of("cuda_graph", 3.0, BOTH)]
         assert proposed(ON_A_GPU, found_both, BOTH) == ["compile+cuda_graph"]
+
+
+def test_what_graphs_gain_is_compiled_in_them_at_once():
+    """Compiling a call that trains takes longest: alone only where graphs gain nothing."""
+
+    def names(*evaluations):
+        return proposed(ON_A_GPU, evaluations, BOTH)
+
+    together = "compile+training_graph+cuda_graph"
+    assert names(in_graphs(2.0, 3.0)) == [together]
+    assert names(in_graphs(2.0, 3.0), in_graphs(3.0, 3.0, together)) == []
+    assert names(in_graphs(1.0, 3.0)) == ["cuda_graph"]
+    inference = found_of("cuda_graph", 3.0, BOTH)
+    assert names(in_graphs(1.0, 3.0), inference) == ["compile+cuda_graph"]
+    joined = found_of("compile+cuda_graph", "incorrect_values", BOTH)
+    rule = Finding(rule="gradients.joined", message="is wrong")
+    verdict = msgspec.structs.replace(joined.verdict, findings=(rule,))
+    joined = msgspec.structs.replace(joined, verdict=verdict)
+    repaired = ["compile_in_inference+cuda_graph"]
+    assert names(in_graphs(1.0, 3.0), inference, joined) == repaired
+    nothing = found_of("cuda_graph", 1.0, BOTH)
+    assert names(in_graphs(1.0, 1.0), nothing) == ["compile"]
+    failed = [found_of(one, "runtime_error", BOTH) for one in (GRAPHS_OF_BOTH, "cuda_graph")]
+    assert names(*failed) == ["compile"]
+
+
+def test_a_function_that_trains_is_compiled_though_no_graph_holds_it():
+    function = "import torch\n\n\ndef f(x):\n    return torch.relu(x) + 1\n"
+    workloads = BOTH.workloads
+    problem = Problem(reference=TextProgram(source=function, entry="f"), workloads=workloads)
+    assert proposed(ON_A_GPU, problem=problem) == ["compile"]
 
 
 def test_a_graph_of_training_separates_gradients_that_the_compiler_joins():
