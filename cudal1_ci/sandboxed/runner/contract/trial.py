@@ -109,13 +109,36 @@ class Trial:
         ]
         args, kwargs = build_call(subject.loaded.init or Call(), slots)
         args, kwargs = edited(found, args, kwargs, edits)
-        program = found(*args, **kwargs)
+        program = self.on_the_device(found, args, kwargs) if not edits else None
+        if program is None:
+            seed_all(subject.loaded.seed)
+            program = found(*args, **kwargs)
         if isinstance(program, torch.nn.Module):
             program = program.to(subject.device).train(subject.train)
             self.load_weights(program)
             if self.is_wide:
                 program.double()
         return program
+
+    def on_the_device(
+        self, found: type, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> torch.nn.Module | None:
+        """Return a module whose weights are drawn on the GPU, as others are loaded into it; None
+        where it cannot be, or holds tensors that are no state and lie on the CPU. On the CPU the
+        draws take most of the time of a large module."""
+        subject = self.subject
+        if (
+            subject.device.type == "cpu"
+            or subject.module is None
+            or has_cpu_tensors(subject.module)
+        ):
+            return None
+        try:
+            with subject.device:
+                program = found(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - a constructor may compute with arrays of numpy
+            return None
+        return program if isinstance(program, torch.nn.Module) else None
 
     def load_weights(self, module: torch.nn.Module) -> None:
         """Load the weights of the case as a checkpoint is. A parameter of another shape gets
@@ -172,6 +195,12 @@ class Trial:
                 copy.clone() if copy.dim() == 0 or 0 not in copy.stride() else copy.contiguous()
             )
         return leaves
+
+
+def has_cpu_tensors(module: torch.nn.Module) -> bool:
+    """Return whether a module on a GPU has attributes that are tensors of the CPU."""
+    values = (value for one in module.modules() for value in vars(one).values())
+    return any(isinstance(one, torch.Tensor) and one.device.type == "cpu" for one in values)
 
 
 def given_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
