@@ -6,12 +6,13 @@
 
 A graph launches all kernels of a call at once, which pays where launching them one by one takes
 longer than running them. Outputs are copies, so that a later call changes none of them. A call that
-cannot be replayed (in training, with gradients, under autocast, with keywords, with arguments other
-than tensors and plain values) runs as it did before.
+cannot be replayed (in training, with gradients, with arguments other than tensors and plain values)
+runs as it did before.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 MAX_GRAPHS = 8
 """Graphs that a module keeps, one for each combination of shapes; each has memory of its own."""
@@ -35,10 +37,18 @@ class RecordedCall:
     model.
     """
 
-    def __init__(self, forward: Callable[..., Any], module: torch.nn.Module, args: Sequence[Any]):
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        module: torch.nn.Module,
+        args: Sequence[Any],
+        names: Sequence[str] = (),
+    ):
+        """Record a call. The last arguments are those with `names`."""
+        self.names = names
         self.lock = threading.Lock()
         self.moves: list[Callable[[int], int]] | None = None
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), without_kept_casts():
             self.args = [one.clone() if isinstance(one, torch.Tensor) else one for one in args]
             self.inputs = [
                 place for place, own in enumerate(self.args) if isinstance(own, torch.Tensor)
@@ -47,7 +57,7 @@ class RecordedCall:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(NUM_WARM_UP_CALLS):
-                    result = forward(module, *self.args)
+                    result = self.called(forward, module)
             torch.cuda.current_stream().wait_stream(side)
             self.remember_state(module)
             try:
@@ -58,7 +68,11 @@ class RecordedCall:
             self.stream = torch.cuda.current_stream()
         if not self.is_current():
             raise RuntimeError("a forward that replaces what its module holds is no CUDA graph")
-        self.is_one_tensor = isinstance(self.result, torch.Tensor)
+
+    def called(self, forward: Callable[..., Any], module: torch.nn.Module) -> Any:
+        """Return the output of a plain call for the arguments that the graph reads."""
+        count = len(self.args) - len(self.names)
+        return forward(module, *self.args[:count], **dict(zip(self.names, self.args[count:])))
 
     def record(
         self,
@@ -72,8 +86,7 @@ class RecordedCall:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for place, source in zip(self.inputs, sources):
                 self.args[place].copy_(source)
-            self.result = forward(module, *self.args)
-            self.leaves = self.tensors_of(self.result)
+            self.leaves = self.tensors_of(self.called(forward, module))
             for place, target in enumerate(targets):
                 if self.leaves[place].stride() != target.stride():
                     self.leaves[place] = self.leaves[place].clone()
@@ -170,7 +183,12 @@ class RecordedCall:
                             return None
                         self.places[number] = place
                 self.graph.replay()
-        return outs[0] if self.is_one_tensor else self.with_tensors(self.result, iter(outs))
+        if self.is_one_tensor:
+            return outs[0]
+        values = list(self.values)
+        for number, one in zip(self.results, outs):
+            values[number] = one
+        return tree_unflatten(values, self.structure)
 
     def replay_with_copies_around(self, args: Sequence[Any]) -> list[torch.Tensor]:
         with self.lock:
@@ -184,25 +202,30 @@ class RecordedCall:
             return [one.clone() for one in self.leaves]
 
     def tensors_of(self, result: Any) -> list[torch.Tensor]:
-        """Return the tensors of an output in order.
+        """Return the tensors of an output in order, and note what it holds besides.
 
         Raises:
-            TypeError: The output holds something that is no tensor, tuple, list or dict.
+            TypeError: The output holds something that is no tensor, plain value or container.
         """
-        if isinstance(result, torch.Tensor):
-            return [result]
-        if type(result) not in (tuple, list) and not isinstance(result, dict):
-            raise TypeError(f"a CUDA graph cannot return a {type(result).__name__}")
-        parts = result.values() if isinstance(result, dict) else result
-        return [one for part in parts for one in self.tensors_of(part)]
+        self.is_one_tensor = isinstance(result, torch.Tensor)
+        leaves, self.structure = tree_flatten(result)
+        for one in leaves:
+            if not isinstance(one, torch.Tensor) and type(one) not in PLAIN_VALUES:
+                raise TypeError(f"a CUDA graph cannot return a {type(one).__name__}")
+        self.results = [n for n, one in enumerate(leaves) if isinstance(one, torch.Tensor)]
+        self.values = [None if isinstance(one, torch.Tensor) else one for one in leaves]
+        return [leaves[n] for n in self.results]
 
-    def with_tensors(self, result: Any, outs: Iterator[torch.Tensor]) -> Any:
-        """Return the output with other tensors in it."""
-        if isinstance(result, torch.Tensor):
-            return next(outs)
-        if isinstance(result, dict):
-            return {key: self.with_tensors(value, outs) for key, value in result.items()}
-        return type(result)(self.with_tensors(value, outs) for value in result)
+
+@contextlib.contextmanager
+def without_kept_casts() -> Iterator[None]:
+    """Let autocast keep no copies of weights: a graph would read those after they are gone."""
+    keeps_casts = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(keeps_casts)
 
 
 def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -210,8 +233,9 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
     replay them; run all other calls as before."""
     recorded: weakref.WeakKeyDictionary[Any, dict[Any, RecordedCall]] = weakref.WeakKeyDictionary()
 
-    def key_of(args: Sequence[Any]) -> tuple[Any, ...] | None:
-        key: list[Any] = []
+    def key_of(args: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...] | None:
+        casts = torch.is_autocast_enabled("cuda")
+        key: list[Any] = [names, torch.get_autocast_dtype("cuda") if casts else None]
         for one in args:
             if type(one) is torch.Tensor and one.is_cuda and one.layout is torch.strided:
                 key += (one.shape, one.stride(), one.dtype, one.device, one.is_neg())
@@ -221,7 +245,9 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
                 return None
         return tuple(key)
 
-    def record(self: Any, args: Sequence[Any], key: tuple[Any, ...]) -> RecordedCall | None:
+    def record(
+        self: Any, args: Sequence[Any], names: Sequence[str], key: tuple[Any, ...]
+    ) -> RecordedCall | None:
         devices = [one.device for one in args if isinstance(one, torch.Tensor)]
         if not devices or torch.cuda.is_current_stream_capturing():
             return None
@@ -230,23 +256,24 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
         if len(calls) == MAX_GRAPHS:
             calls.clear()
         with torch.cuda.device(devices[0]):
-            calls[key] = RecordedCall(forward, self, args)
+            calls[key] = RecordedCall(forward, self, args, names)
         return calls[key]
 
     @functools.wraps(forward)
     def replayed(self: Any, *args: Any, **named: Any) -> Any:
-        is_plain = not (self.training or torch.is_grad_enabled() or torch.is_autocast_enabled())
-        if named or not is_plain or torch.compiler.is_compiling():
+        is_plain = not (self.training or torch.is_grad_enabled())
+        if not is_plain or torch.compiler.is_compiling():
             return forward(self, *args, **named)
-        key = key_of(args)
+        given, names = (*args, *named.values()), tuple(named)
+        key = key_of(given, names)
         if key is None:
-            return forward(self, *args)
+            return forward(self, *args, **named)
         call = recorded.get(self, {}).get(key)
         if call is None or not call.is_current():
-            call = record(self, args, key)
+            call = record(self, given, names, key)
         elif torch.cuda.is_current_stream_capturing():
             call = None
-        output = None if call is None else call(args)
-        return forward(self, *args) if output is None else output
+        output = None if call is None else call(given)
+        return forward(self, *args, **named) if output is None else output
 
     return replayed

@@ -7,8 +7,8 @@
 A graph launches all kernels of a pass at once, which pays where launching them one by one takes
 longer than running them. Outputs and gradients are copies, so that a later call changes none of
 them. A call that cannot be replayed runs as it did before: without gradients, with hooks on
-submodules, with keywords, with arguments other than tensors and plain values, and while the
-backward pass of an earlier call is still to come.
+submodules, with arguments other than tensors and plain values, and while the backward pass of an
+earlier call is still to come.
 
 This file needs no other one: a patch adds it alone to a module that is only trained.
 """
@@ -51,8 +51,15 @@ class RecordedStep:
         RuntimeError: The call waits for the GPU, or changes what the module holds.
     """
 
-    def __init__(self, forward: Callable[..., Any], module: torch.nn.Module, args: Sequence[Any]):
-        self.forward = forward
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        module: torch.nn.Module,
+        args: Sequence[Any],
+        names: Sequence[str] = (),
+    ):
+        """Record a step. The last arguments are those with `names`."""
+        self.forward, self.arg_names = forward, names
         self.lock = threading.Lock()
         self.turn: Callable[[], Turn | None] = lambda: None
         self.args = [
@@ -64,9 +71,9 @@ class RecordedStep:
         self.inputs = [n for n, one in enumerate(self.args) if isinstance(one, torch.Tensor)]
         self.own = [self.args[n] for n in self.inputs]
         self.device = self.own[0].device
-        named = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
-        self.names = [f"inner.{name}" for name, _ in named]
-        self.weights = [one for _, one in named]
+        trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
+        self.weight_names = [f"inner.{name}" for name, _ in trained]
+        self.weights = [one for _, one in trained]
         # Autograd runs its nodes on streams: those of the weights may be in use on another.
         self.aliases = [torch.nn.Parameter(one.detach()) for one in self.weights]
         self.sources = [one for one in (*self.own, *self.aliases) if one.requires_grad]
@@ -81,8 +88,11 @@ class RecordedStep:
         self, module: torch.nn.Module, args: Sequence[Any], weights: Sequence[torch.Tensor]
     ) -> list[Any]:
         """Return the leaves of an output that is computed with these weights."""
-        own = dict(zip(self.names, weights))
-        result = torch.func.functional_call(Unhooked(module, self.forward), own, tuple(args))
+        own = dict(zip(self.weight_names, weights))
+        count = len(args) - len(self.arg_names)
+        named = dict(zip(self.arg_names, args[count:]))
+        unhooked = Unhooked(module, self.forward)
+        result = torch.func.functional_call(unhooked, own, tuple(args[:count]), named)
         leaves, self.structure = tree_flatten(result)
         return leaves
 
@@ -244,8 +254,8 @@ class Unhooked(torch.nn.Module):
         super().__init__()
         self.inner, self.of_inner = inner, of_inner
 
-    def forward(self, *args: Any) -> Any:
-        return self.of_inner(self.inner, *args)
+    def forward(self, *args: Any, **named: Any) -> Any:
+        return self.of_inner(self.inner, *args, **named)
 
 
 class ReplayedStep(torch.autograd.Function):
@@ -323,9 +333,9 @@ def graphed_in_training(forward: Callable[..., Any]) -> Callable[..., Any]:
     recorded: weakref.WeakKeyDictionary[Any, dict[Any, RecordedStep]] = weakref.WeakKeyDictionary()
     tried: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def form_of(args: Sequence[Any]) -> tuple[Any, ...] | None:
+    def form_of(args: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...] | None:
         casts = torch.is_autocast_enabled(DEVICE)
-        form: list[Any] = [torch.get_autocast_dtype(DEVICE) if casts else None]
+        form: list[Any] = [names, torch.get_autocast_dtype(DEVICE) if casts else None]
         for one in args:
             if type(one) is torch.Tensor and one.is_cuda and one.layout is torch.strided:
                 form += (one.shape, one.stride(), one.dtype, one.device, one.requires_grad)
@@ -336,7 +346,9 @@ def graphed_in_training(forward: Callable[..., Any]) -> Callable[..., Any]:
                 return None
         return tuple(form) if any(isinstance(one, torch.Tensor) for one in args) else None
 
-    def record(self: Any, args: Sequence[Any], form: tuple[Any, ...]) -> RecordedStep | None:
+    def record(
+        self: Any, args: Sequence[Any], names: Sequence[str], form: tuple[Any, ...]
+    ) -> RecordedStep | None:
         steps = recorded.setdefault(self, {})
         steps.pop(form, None)
         number = tried.get(self, 0)
@@ -352,21 +364,22 @@ def graphed_in_training(forward: Callable[..., Any]) -> Callable[..., Any]:
             return None
         tried[self] = number + 1
         with torch.cuda.device(given[0].device), contextlib.suppress(TypeError):
-            steps[form] = RecordedStep(forward, self, args)
+            steps[form] = RecordedStep(forward, self, args, names)
         return steps.get(form)
 
     @functools.wraps(forward)
     def replayed(self: Any, *args: Any, **named: Any) -> Any:
-        if named or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return forward(self, *args, **named)
-        form = form_of(args)
+        given, names = (*args, *named.values()), tuple(named)
+        form = form_of(given, names)
         if form is None or is_watched():
-            return forward(self, *args)
+            return forward(self, *args, **named)
         step = recorded.get(self, {}).get(form)
         if step is None or not step.is_current():
-            step = record(self, args, form)
+            step = record(self, given, names, form)
         if step is None or step.turn() is not None or any(step.hooks):
-            return forward(self, *args)
-        return step(self, args)
+            return forward(self, *args, **named)
+        return step(self, given)
 
     return replayed

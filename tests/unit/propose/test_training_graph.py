@@ -184,13 +184,23 @@ def test_gradients_lie_in_memory_of_their_own(library, device):
     torch.testing.assert_close(kept[0], kept[1], rtol=0, atol=0)
 
 
-def test_an_input_has_its_gradient(library, device):
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, x, y: model(x, y),
+        lambda model, x, y: model(x, y=y),
+        lambda model, x, y: model(y=y, x=x),
+    ],
+    ids=["in order", "some named", "all named"],
+)
+def test_an_input_has_its_gradient(library, device, call):
     plain, replayed, steps = a_pair(library, device)
 
     def act(model):
         x = drawn(device, 4, 8).requires_grad_()
         y = (x * 2).sin()
-        model(y, x)["first"].square().sum().backward()
+        for _ in range(2):
+            call(model, y, x)["first"].square().sum().backward(retain_graph=True)
         return x.grad
 
     first, second = on_both(plain, replayed, act)

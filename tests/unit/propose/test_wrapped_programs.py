@@ -121,7 +121,7 @@ class FakeGraph:
         self.num_replays += 1
         recorded, forward, module = self.call
         with torch.no_grad():
-            found = recorded.tensors_of(forward(module, *recorded.args))
+            found = recorded.tensors_of(recorded.called(forward, module))
             for leaf, one in zip(recorded.leaves, found, strict=True):
                 leaf.copy_(one)
 
@@ -148,6 +148,13 @@ def on_a_gpu(monkeypatch):
     return graphs
 
 
+GRAPHLESS = """
+
+class RecordedCall:
+    graph = None
+"""
+
+
 def graph_model(text):
     """Of the text, for tensors that are not on a GPU."""
     namespace = {}
@@ -155,8 +162,8 @@ def graph_model(text):
     recorded_call = namespace["RecordedCall"]
     recorded = recorded_call.__init__
 
-    def remembered(self, forward, module, args):
-        recorded(self, forward, module, args)
+    def remembered(self, forward, module, *args):
+        recorded(self, forward, module, *args)
         self.graph.call = (self, forward, module)
 
     recorded_call.__init__ = remembered
@@ -241,17 +248,69 @@ def test_a_graph_is_the_plain_forward_off_the_gpu_and_in_training(monkeypatch, o
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
     assert model(x, y)[0].requires_grad
     with torch.no_grad():
-        model(x, y=y)
+        model(x, y.to_sparse())
         with monkeypatch.context() as patch:
-            patch.setattr(torch, "is_autocast_enabled", lambda: True)
-            model(x, y)
-            patch.setattr(torch, "is_autocast_enabled", lambda: False)
             patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
             model(x, y)
     model.train()
     answers(model, x, y)
     answers(made(wrapped(REFERENCE, "cuda_graph")), x, y)
     assert on_a_gpu == []
+
+
+def test_arguments_may_have_names(on_a_gpu):
+    model = graph_model(wrapped(REFERENCE, "cuda_graph"))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    with torch.no_grad():
+        first = model(x, y=y)[0]
+        for number in (2, 3):
+            assert torch.equal(model(x, y=y + number)[1]["sum"], x + number)
+        assert [graph.num_replays for graph in on_a_gpu] == [3]
+        assert torch.equal(model(y=y, x=x)[0], first)
+        assert torch.equal(model(x, y)[0], first)
+    assert [graph.num_replays for graph in on_a_gpu] == [3, 1, 1], "each spelling is a form"
+
+
+def test_a_call_under_autocast_has_a_graph_of_its_own(monkeypatch, on_a_gpu):
+    model = graph_model(wrapped(REFERENCE, "cuda_graph"))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    kept = []
+    forward = type(model.fc).forward
+
+    def seen(self, x):
+        kept.append(torch.is_autocast_cache_enabled())
+        return forward(self, x)
+
+    monkeypatch.setattr(type(model.fc), "forward", seen)
+    answers(model, x, y)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind="cuda": True)
+    answers(model, x, y)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.bfloat16)
+    answers(model, x, y)
+    answers(model, x, y)
+    assert [graph.num_replays for graph in on_a_gpu] == [1, 1, 2]
+    assert not any(kept[:3]), "a graph reads no copy of a weight that autocast drops"
+    assert torch.is_autocast_cache_enabled()
+
+
+@pytest.mark.parametrize("kind", ["tuple", "named", "nothing"])
+def test_an_output_may_hold_plain_values(on_a_gpu, kind):
+    """A weight that was not asked for (None), named tuples, and containers that torch knows."""
+    made = {
+        "tuple": "return self.fc(x), (None, [x + y, 3])",
+        "named": "return torch.return_types.max((self.fc(x), x.long()))",
+        "nothing": "return {'out': self.fc(x), 'loss': None}",
+    }[kind]
+    text = REFERENCE.replace('return self.fc(x) * self.scale, {"sum": x + y}', made)
+    assert text != REFERENCE
+    ours, plain = graph_model(wrapped(text, "cuda_graph")), graph_model(text + GRAPHLESS)
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    with torch.no_grad():
+        for number in (1, 2):
+            found, wanted = ours(x, y + number), plain(x, y + number)
+            assert type(found) is type(wanted)
+            assert repr(found) == repr(wanted)
+    assert [graph.num_replays for graph in on_a_gpu] == [2]
 
 
 @pytest.mark.parametrize("name", ["compile", "compile_max_autotune", "compile_as_laid_out"])
