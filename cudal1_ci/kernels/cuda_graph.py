@@ -5,9 +5,9 @@
         def forward(self, x): ...
 
 A graph launches all kernels of a call at once, which pays where launching them one by one takes
-longer than running them. Outputs are copies, so that a later call changes none of them. A call that
-cannot be replayed (in training, with gradients, with arguments other than tensors and plain values)
-runs as it did before.
+longer than running them. Outputs are copies, so that a later call changes none of them. Arguments
+are tensors and plain values, also in lists, tuples and dicts. A call that cannot be replayed (in
+training, with gradients, with other arguments) runs as it did before.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 MAX_GRAPHS = 8
 """Graphs that a module keeps, one for each combination of shapes; each has memory of its own."""
@@ -42,26 +42,29 @@ class RecordedCall:
         forward: Callable[..., Any],
         module: torch.nn.Module,
         args: Sequence[Any],
-        names: Sequence[str] = (),
+        named: dict[str, Any],
+        tensors: Sequence[torch.Tensor],
     ):
-        """Record a call. The last arguments are those with `names`."""
-        self.names = names
+        """Record a call; its arguments hold these tensors."""
         self.lock = threading.Lock()
         self.moves: list[Callable[[int], int]] | None = None
         with torch.inference_mode(False), torch.no_grad(), without_kept_casts():
-            self.args = [one.clone() if isinstance(one, torch.Tensor) else one for one in args]
-            self.inputs = [
-                place for place, own in enumerate(self.args) if isinstance(own, torch.Tensor)
-            ]
+            self.inputs = [one.clone() for one in tensors]
+            self.args, self.named = with_tensors([args, named], iter(self.inputs))
             side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(NUM_WARM_UP_CALLS):
                     result = self.called(forward, module)
             torch.cuda.current_stream().wait_stream(side)
+            left = tree_leaves([self.args, self.named])
+            if [id(one) for one in left if isinstance(one, torch.Tensor)] != [
+                *map(id, self.inputs)
+            ]:
+                raise RuntimeError("a forward that changes lists that it is given is no CUDA graph")
             self.remember_state(module)
             try:
-                self.record_with_copies(forward, module, args, self.tensors_of(result))
+                self.record_with_copies(forward, module, tensors, self.tensors_of(result))
             except (AttributeError, ImportError, KeyError):
                 self.moves = None
                 self.record(forward, module, torch.cuda.CUDAGraph())
@@ -71,8 +74,7 @@ class RecordedCall:
 
     def called(self, forward: Callable[..., Any], module: torch.nn.Module) -> Any:
         """Return the output of a plain call for the arguments that the graph reads."""
-        count = len(self.args) - len(self.names)
-        return forward(module, *self.args[:count], **dict(zip(self.names, self.args[count:])))
+        return forward(module, *self.args, **self.named)
 
     def record(
         self,
@@ -84,8 +86,8 @@ class RecordedCall:
     ) -> None:
         """Capture the call, with copies from `sources` before it and to `targets` after it."""
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            for place, source in zip(self.inputs, sources):
-                self.args[place].copy_(source)
+            for own, source in zip(self.inputs, sources):
+                own.copy_(source)
             self.leaves = self.tensors_of(self.called(forward, module))
             for place, target in enumerate(targets):
                 if self.leaves[place].stride() != target.stride():
@@ -97,7 +99,7 @@ class RecordedCall:
         self,
         forward: Callable[..., Any],
         module: torch.nn.Module,
-        args: Sequence[Any],
+        tensors: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
     ) -> None:
         """Capture the call with its copies as nodes whose addresses can be changed.
@@ -111,12 +113,10 @@ class RecordedCall:
 
         if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"):
             raise AttributeError("raw_cuda_graph_exec")
-        own = [self.args[place] for place in self.inputs]
-        for place, one in zip(self.inputs, own):
-            given = args[place]
-            if one.is_complex() or given.is_neg() or one.stride() != given.stride():
-                raise KeyError(place)
-        sources = [torch.empty_like(one) for one in own]
+        for number, (own, given) in enumerate(zip(self.inputs, tensors)):
+            if own.is_complex() or given.is_neg() or own.stride() != given.stride():
+                raise KeyError(number)
+        sources = [torch.empty_like(one) for one in self.inputs]
         targets = [torch.empty_like(one) for one in outputs]
         graph: Any = torch.cuda.CUDAGraph(keep_graph=True)
         self.record(forward, module, graph, sources, targets)
@@ -141,7 +141,7 @@ class RecordedCall:
                 return lambda place: update(executable, node, end, place, size, direction)[0]
             return lambda place: update(executable, node, place, start, size, direction)[0]
 
-        moves = [mover(*pair, True) for pair in zip(sources, own)]
+        moves = [mover(*pair, True) for pair in zip(sources, self.inputs)]
         moves += [mover(*pair, False) for pair in zip(self.leaves, targets)]
         self.moves = moves
         self.places: list[int | None] = [None for _ in moves]
@@ -168,13 +168,14 @@ class RecordedCall:
                 return False
         return True
 
-    def __call__(self, args: Sequence[Any]) -> Any:
-        """Return the output for these arguments; None where a tensor cannot be copied by a node."""
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Return the output for arguments with these tensors; None where one cannot be copied by a
+        node."""
         if self.moves is None:
-            outs = self.replay_with_copies_around(args)
+            outs = self.replay_with_copies_around(tensors)
         else:
             outs = [torch.empty_like(one) for one in self.leaves]
-            places = [args[place].data_ptr() for place in self.inputs]
+            places = [one.data_ptr() for one in tensors]
             places += [one.data_ptr() for one in outs]
             with self.lock:
                 for number, (move, place) in enumerate(zip(self.moves, places)):
@@ -190,14 +191,14 @@ class RecordedCall:
             values[number] = one
         return tree_unflatten(values, self.structure)
 
-    def replay_with_copies_around(self, args: Sequence[Any]) -> list[torch.Tensor]:
+    def replay_with_copies_around(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         with self.lock:
             stream = torch.cuda.current_stream()
             if stream != self.stream:
                 stream.wait_stream(self.stream)
                 self.stream = stream
-            for place in self.inputs:
-                self.args[place].copy_(args[place])
+            for own, one in zip(self.inputs, tensors):
+                own.copy_(one)
             self.graph.replay()
             return [one.clone() for one in self.leaves]
 
@@ -217,6 +218,36 @@ class RecordedCall:
         return [leaves[n] for n in self.results]
 
 
+def form_of(one: Any, form: list[Any], tensors: list[torch.Tensor]) -> bool:
+    """Add what a graph depends on of an argument to `form`, and its tensors; return whether a graph
+    can have it."""
+    kind = type(one)
+    if kind is torch.Tensor:
+        if not (one.is_cuda and one.layout is torch.strided):
+            return False
+        form += (one.shape, one.stride(), one.dtype, one.device, one.is_neg())
+        tensors.append(one)
+        return True
+    if kind in PLAIN_VALUES:
+        form += (kind, one)
+        return True
+    if kind not in (tuple, list, dict):
+        return False
+    form += (kind, tuple(one) if kind is dict else len(one))
+    return all(form_of(part, form, tensors) for part in (one.values() if kind is dict else one))
+
+
+def with_tensors(one: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """Return arguments with other tensors in them."""
+    if isinstance(one, torch.Tensor):
+        return next(tensors)
+    if isinstance(one, dict):
+        return {key: with_tensors(value, tensors) for key, value in one.items()}
+    if isinstance(one, (tuple, list)):
+        return type(one)(with_tensors(part, tensors) for part in one)
+    return one
+
+
 @contextlib.contextmanager
 def without_kept_casts() -> Iterator[None]:
     """Let autocast keep no copies of weights: a graph would read those after they are gone."""
@@ -233,30 +264,21 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
     replay them; run all other calls as before."""
     recorded: weakref.WeakKeyDictionary[Any, dict[Any, RecordedCall]] = weakref.WeakKeyDictionary()
 
-    def key_of(args: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...] | None:
-        casts = torch.is_autocast_enabled("cuda")
-        key: list[Any] = [names, torch.get_autocast_dtype("cuda") if casts else None]
-        for one in args:
-            if type(one) is torch.Tensor and one.is_cuda and one.layout is torch.strided:
-                key += (one.shape, one.stride(), one.dtype, one.device, one.is_neg())
-            elif type(one) in PLAIN_VALUES:
-                key += (type(one), one)
-            else:
-                return None
-        return tuple(key)
-
     def record(
-        self: Any, args: Sequence[Any], names: Sequence[str], key: tuple[Any, ...]
+        self: Any,
+        args: Sequence[Any],
+        named: dict[str, Any],
+        tensors: Sequence[torch.Tensor],
+        key: tuple[Any, ...],
     ) -> RecordedCall | None:
-        devices = [one.device for one in args if isinstance(one, torch.Tensor)]
-        if not devices or torch.cuda.is_current_stream_capturing():
+        if not tensors or torch.cuda.is_current_stream_capturing():
             return None
         calls = recorded.setdefault(self, {})
         calls.pop(key, None)
         if len(calls) == MAX_GRAPHS:
             calls.clear()
-        with torch.cuda.device(devices[0]):
-            calls[key] = RecordedCall(forward, self, args, names)
+        with torch.cuda.device(tensors[0].device):
+            calls[key] = RecordedCall(forward, self, args, named, tensors)
         return calls[key]
 
     @functools.wraps(forward)
@@ -264,16 +286,18 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
         is_plain = not (self.training or torch.is_grad_enabled())
         if not is_plain or torch.compiler.is_compiling():
             return forward(self, *args, **named)
-        given, names = (*args, *named.values()), tuple(named)
-        key = key_of(given, names)
-        if key is None:
+        casts = torch.is_autocast_enabled("cuda")
+        form: list[Any] = [torch.get_autocast_dtype("cuda") if casts else None]
+        tensors: list[torch.Tensor] = []
+        if not (form_of(args, form, tensors) and form_of(named, form, tensors)):
             return forward(self, *args, **named)
+        key = tuple(form)
         call = recorded.get(self, {}).get(key)
         if call is None or not call.is_current():
-            call = record(self, given, names, key)
+            call = record(self, args, named, tensors, key)
         elif torch.cuda.is_current_stream_capturing():
             call = None
-        output = None if call is None else call(given)
+        output = None if call is None else call(tensors)
         return forward(self, *args, **named) if output is None else output
 
     return replayed

@@ -6,9 +6,9 @@
 
 A graph launches all kernels of a pass at once, which pays where launching them one by one takes
 longer than running them. Outputs and gradients are copies, so that a later call changes none of
-them. A call that cannot be replayed runs as it did before: without gradients, with hooks on
-submodules, with arguments other than tensors and plain values, and while the backward pass of an
-earlier call is still to come.
+them. Arguments are tensors and plain values, also in lists, tuples and dicts. A call that cannot be
+replayed runs as it did before: without gradients, with hooks on submodules, with other arguments,
+and while the backward pass of an earlier call is still to come.
 
 This file needs no other one: a patch adds it alone to a module that is only trained.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_modules
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 DEVICE = "cuda"
 MAX_STEPS = 8
@@ -56,23 +56,18 @@ class RecordedStep:
         forward: Callable[..., Any],
         module: torch.nn.Module,
         args: Sequence[Any],
-        names: Sequence[str] = (),
+        named: dict[str, Any],
+        tensors: Sequence[torch.Tensor],
     ):
-        """Record a step. The last arguments are those with `names`."""
-        self.forward, self.arg_names = forward, names
+        """Record a step; its arguments hold these tensors."""
+        self.forward = forward
         self.lock = threading.Lock()
         self.turn: Callable[[], Turn | None] = lambda: None
-        self.args = [
-            one.detach().clone().requires_grad_(one.requires_grad)
-            if isinstance(one, torch.Tensor)
-            else one
-            for one in args
-        ]
-        self.inputs = [n for n, one in enumerate(self.args) if isinstance(one, torch.Tensor)]
-        self.own = [self.args[n] for n in self.inputs]
+        self.own = [one.detach().clone().requires_grad_(one.requires_grad) for one in tensors]
+        self.arguments = with_tensors([args, named], iter(self.own))
         self.device = self.own[0].device
         trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
-        self.weight_names = [f"inner.{name}" for name, _ in trained]
+        self.names = [f"inner.{name}" for name, _ in trained]
         self.weights = [one for _, one in trained]
         # Autograd runs its nodes on streams: those of the weights may be in use on another.
         self.aliases = [torch.nn.Parameter(one.detach()) for one in self.weights]
@@ -80,19 +75,21 @@ class RecordedStep:
         self.remember_state(module)
         with undone(module, self.device):
             self.warm_up(module)
+            left = [one for one in tree_leaves(self.arguments) if isinstance(one, torch.Tensor)]
+            if [*map(id, left)] != [*map(id, self.own)]:
+                raise RuntimeError("a forward that changes lists that it is given is no CUDA graph")
             self.record(module)
         if not self.is_current():
             raise RuntimeError("a forward that replaces what its module holds is no CUDA graph")
 
     def called(
-        self, module: torch.nn.Module, args: Sequence[Any], weights: Sequence[torch.Tensor]
+        self, module: torch.nn.Module, given: Sequence[Any], weights: Sequence[torch.Tensor]
     ) -> list[Any]:
         """Return the leaves of an output that is computed with these weights."""
-        own = dict(zip(self.weight_names, weights))
-        count = len(args) - len(self.arg_names)
-        named = dict(zip(self.arg_names, args[count:]))
+        args, named = given
+        own = dict(zip(self.names, weights))
         unhooked = Unhooked(module, self.forward)
-        result = torch.func.functional_call(unhooked, own, tuple(args[:count]), named)
+        result = torch.func.functional_call(unhooked, own, tuple(args), named)
         leaves, self.structure = tree_flatten(result)
         return leaves
 
@@ -109,7 +106,7 @@ class RecordedStep:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(NUM_WARM_UP_STEPS):
-                leaves = self.called(module, self.args, self.aliases)
+                leaves = self.called(module, self.arguments, self.aliases)
                 self.examine(leaves)
                 self.given = [torch.zeros_like(leaves[n]) for n in self.wanted]
                 self.differentiated(leaves, self.given)
@@ -140,7 +137,7 @@ class RecordedStep:
         self.forth, self.back = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         mode = "thread_local"
         with torch.cuda.graph(self.forth, capture_error_mode=mode):
-            leaves = self.called(module, self.args, self.aliases)
+            leaves = self.called(module, self.arguments, self.aliases)
         with torch.cuda.graph(self.back, pool=self.forth.pool(), capture_error_mode=mode):
             found = iter(self.differentiated(leaves, self.given))
         self.leaves = [one.detach() if n in self.places else one for n, one in enumerate(leaves)]
@@ -174,11 +171,10 @@ class RecordedStep:
                 return False
         return all(one.requires_grad is trained for one, trained in self.trained)
 
-    def __call__(self, module: torch.nn.Module, args: Sequence[Any]) -> Any:
-        """Return the output for these arguments."""
-        given = [args[n] for n in self.inputs]
+    def __call__(self, module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> Any:
+        """Return the output for arguments with these tensors."""
         outs = ReplayedStep.apply(  # type: ignore[no-untyped-call]
-            self, module, *given, *self.weights
+            self, module, *tensors, *self.weights
         )
         leaves = list(self.leaves)
         for n, one in zip(self.places, outs):
@@ -225,14 +221,12 @@ class RecordedStep:
     ) -> list[torch.Tensor | None]:
         """Return the same by a call without graphs: for a second backward pass, for gradients of
         gradients, and where not every output has a gradient."""
-        args = list(self.args)
         with undone(module, self.device):
             if random is not None:
                 torch.cuda.set_rng_state(random, self.device)
             # The weights may have made an argument: only what this call does with them counts.
             views = [one.view_as(one) for one in tensors]
-            for n, one in zip(self.inputs, views):
-                args[n] = one
+            args = with_tensors(self.arguments, iter(views))
             leaves = self.called(module, args, views[len(self.own) :])
         pairs = [(leaves[n], one) for n, one in zip(self.wanted, given) if one is not None]
         with torch.autocast(DEVICE, enabled=False):
@@ -316,6 +310,37 @@ def undone(module: torch.nn.Module, device: torch.device) -> Iterator[None]:
             one.data.copy_(before)  # counts as no change for the backward pass to come
 
 
+def form_of(one: Any, form: list[Any], tensors: list[torch.Tensor]) -> bool:
+    """Add what a recording depends on of an argument to `form`, and its tensors; return whether a
+    graph can have it."""
+    kind = type(one)
+    if kind is torch.Tensor:
+        if not (one.is_cuda and one.layout is torch.strided):
+            return False
+        form += (one.shape, one.stride(), one.dtype, one.device, one.requires_grad)
+        form += (one.is_neg(), one.is_conj())
+        tensors.append(one)
+        return True
+    if kind in PLAIN_VALUES:
+        form += (kind, one)
+        return True
+    if kind not in (tuple, list, dict):
+        return False
+    form += (kind, tuple(one) if kind is dict else len(one))
+    return all(form_of(part, form, tensors) for part in (one.values() if kind is dict else one))
+
+
+def with_tensors(one: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """Return arguments with other tensors in them."""
+    if isinstance(one, torch.Tensor):
+        return next(tensors)
+    if isinstance(one, dict):
+        return {key: with_tensors(value, tensors) for key, value in one.items()}
+    if isinstance(one, (tuple, list)):
+        return type(one)(with_tensors(part, tensors) for part in one)
+    return one
+
+
 def is_watched() -> bool:
     """Return whether something follows the single operations of this call: a capture, a function
     transform, or what packs tensors for the backward pass."""
@@ -333,21 +358,12 @@ def graphed_in_training(forward: Callable[..., Any]) -> Callable[..., Any]:
     recorded: weakref.WeakKeyDictionary[Any, dict[Any, RecordedStep]] = weakref.WeakKeyDictionary()
     tried: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def form_of(args: Sequence[Any], names: Sequence[str]) -> tuple[Any, ...] | None:
-        casts = torch.is_autocast_enabled(DEVICE)
-        form: list[Any] = [names, torch.get_autocast_dtype(DEVICE) if casts else None]
-        for one in args:
-            if type(one) is torch.Tensor and one.is_cuda and one.layout is torch.strided:
-                form += (one.shape, one.stride(), one.dtype, one.device, one.requires_grad)
-                form += (one.is_neg(), one.is_conj())
-            elif type(one) in PLAIN_VALUES:
-                form += (type(one), one)
-            else:
-                return None
-        return tuple(form) if any(isinstance(one, torch.Tensor) for one in args) else None
-
     def record(
-        self: Any, args: Sequence[Any], names: Sequence[str], form: tuple[Any, ...]
+        self: Any,
+        args: Sequence[Any],
+        named: dict[str, Any],
+        tensors: Sequence[torch.Tensor],
+        form: tuple[Any, ...],
     ) -> RecordedStep | None:
         steps = recorded.setdefault(self, {})
         steps.pop(form, None)
@@ -358,28 +374,30 @@ def graphed_in_training(forward: Callable[..., Any]) -> Callable[..., Any]:
         is_plain = all(type(one) is torch.nn.Parameter for one in weights) and all(
             one.is_cuda and one.is_leaf for one in (*weights, *self.buffers())
         )
-        given = [one for one in args if isinstance(one, torch.Tensor)]
-        is_trained = any(one.requires_grad for one in (*weights, *given))
-        if not is_plain or not is_trained or any(hooks_of(self)):
+        is_trained = any(one.requires_grad for one in (*weights, *tensors))
+        if not (is_plain and tensors and is_trained) or any(hooks_of(self)):
             return None
         tried[self] = number + 1
-        with torch.cuda.device(given[0].device), contextlib.suppress(TypeError):
-            steps[form] = RecordedStep(forward, self, args, names)
+        with torch.cuda.device(tensors[0].device), contextlib.suppress(TypeError):
+            steps[form] = RecordedStep(forward, self, args, named, tensors)
         return steps.get(form)
 
     @functools.wraps(forward)
     def replayed(self: Any, *args: Any, **named: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return forward(self, *args, **named)
-        given, names = (*args, *named.values()), tuple(named)
-        form = form_of(given, names)
-        if form is None or is_watched():
+        casts = torch.is_autocast_enabled(DEVICE)
+        depends: list[Any] = [torch.get_autocast_dtype(DEVICE) if casts else None]
+        tensors: list[torch.Tensor] = []
+        is_usual = form_of(args, depends, tensors) and form_of(named, depends, tensors)
+        if not is_usual or is_watched():
             return forward(self, *args, **named)
+        form = tuple(depends)
         step = recorded.get(self, {}).get(form)
         if step is None or not step.is_current():
-            step = record(self, given, names, form)
+            step = record(self, args, named, tensors, form)
         if step is None or step.turn() is not None or any(step.hooks):
             return forward(self, *args, **named)
-        return step(self, given)
+        return step(self, tensors)
 
     return replayed

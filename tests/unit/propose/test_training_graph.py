@@ -64,7 +64,7 @@ def library(monkeypatch, device):
 
         def forth():
             with torch.enable_grad():
-                made["leaves"] = self.called(module, self.args, self.aliases)
+                made["leaves"] = self.called(module, self.arguments, self.aliases)
             for n in self.places:
                 self.leaves[n].copy_(made["leaves"][n].detach())
 
@@ -203,6 +203,44 @@ def test_an_input_has_its_gradient(library, device, call):
             call(model, y, x)["first"].square().sum().backward(retain_graph=True)
         return x.grad
 
+    first, second = on_both(plain, replayed, act)
+    torch.testing.assert_close(second, first, rtol=0, atol=0)
+    same(plain, replayed)
+    assert len(steps) == 1
+
+
+class Lists(Block):
+    """Takes its tensors in a list and a dict."""
+
+    def forward(self, parts, named):
+        return Block.forward(self, parts[0], named["y"][1])
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_arguments_may_be_lists_and_dicts(library, device, changes):
+    plain, replayed, steps = a_pair(library, device)
+
+    def forward(self, parts, named):
+        if changes:
+            parts.append(parts[0])
+        return Lists.forward(self, parts, named)
+
+    plain.__class__ = Lists
+    replayed.__class__ = type(
+        "Graphed", (Lists,), {"forward": library["graphed_in_training"](forward)}
+    )
+
+    def act(model):
+        x = drawn(device, 4, 8).requires_grad_()
+        for _ in range(2):
+            found = model([x, None], {"y": (3, x.sin())})
+            found["first"].square().sum().backward(retain_graph=True)
+        return x.grad
+
+    if changes:
+        with pytest.raises(RuntimeError, match="changes lists"):
+            act(replayed)
+        return
     first, second = on_both(plain, replayed, act)
     torch.testing.assert_close(second, first, rtol=0, atol=0)
     same(plain, replayed)

@@ -271,6 +271,36 @@ def test_arguments_may_have_names(on_a_gpu):
     assert [graph.num_replays for graph in on_a_gpu] == [3, 1, 1], "each spelling is a form"
 
 
+LISTS = REFERENCE.replace("self, x, y):", "self, x, y):\n        x, y = x[0], y['bias'][1]")
+
+
+def test_arguments_may_be_lists_and_dicts(on_a_gpu):
+    model = graph_model(wrapped(LISTS, "cuda_graph"))
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    with torch.no_grad():
+        for number in (1, 2):
+            found = model([x * number, None], {"bias": (3, y + number), "name": "a"})
+            assert torch.equal(found[1]["sum"], x * 2 * number)
+        assert [graph.num_replays for graph in on_a_gpu] == [2]
+        model([x, None], {"bias": (4, y), "name": "a"})
+        model([x, None, 1], {"bias": (3, y), "name": "a"})
+        model((x, None), {"bias": (3, y), "name": "a"})
+        model([x, None], {"name": "a", "bias": (3, y)})
+        assert len(on_a_gpu) == 5, "other values, lengths, kinds and keys are other forms"
+        model([x, object()], {"bias": (3, y)})
+        assert len(on_a_gpu) == 5
+
+
+@pytest.mark.parametrize(
+    "change", ["x.append(y['bias'][1])", "y['more'] = x[0]", "x[0] = x[0] + 1"]
+)
+def test_a_forward_that_changes_a_list_it_is_given_is_refused(on_a_gpu, change):
+    text = LISTS.replace("x, y = x[0]", f"{change}\n        x, y = x[0]")
+    model = graph_model(wrapped(text, "cuda_graph"))
+    with torch.no_grad(), pytest.raises(RuntimeError, match="changes lists"):
+        model([torch.ones(2, 3)], {"bias": (3, torch.ones(2, 3))})
+
+
 def test_a_call_under_autocast_has_a_graph_of_its_own(monkeypatch, on_a_gpu):
     model = graph_model(wrapped(REFERENCE, "cuda_graph"))
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
