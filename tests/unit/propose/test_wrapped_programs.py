@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import functools
 import pickle
 import re
 import sys
@@ -299,6 +300,45 @@ def test_a_forward_that_changes_a_list_it_is_given_is_refused(on_a_gpu, change):
     model = graph_model(wrapped(text, "cuda_graph"))
     with torch.no_grad(), pytest.raises(RuntimeError, match="changes lists"):
         model([torch.ones(2, 3)], {"bias": (3, torch.ones(2, 3))})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("casts", [False, True], ids=["plain", "autocast"])
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        (REFERENCE, lambda model, x, y: model(x, y)),
+        (REFERENCE, lambda model, x, y: model(x, y=y)),
+        (REFERENCE, lambda model, x, y: model(y=y, x=x)),
+        (LISTS, lambda model, x, y: model([x, None], {"bias": (3, y)})),
+    ],
+    ids=["in order", "one named", "all named", "lists"],
+)
+def test_on_a_gpu_a_graph_answers_as_the_plain_call(monkeypatch, text, call, casts):
+    namespace: dict = {}
+    exec(wrapped(text.replace('{"sum"', '{"none": None, "sum"'), "cuda_graph"), namespace)
+    torch.manual_seed(0)
+    ours = namespace["Model"](64).cuda().eval()
+    graphed, plain = namespace["Model"].forward, namespace["Model"].forward.__wrapped__
+    replayed = []
+    one_call = namespace["RecordedCall"].__call__
+
+    def counted(self, tensors):
+        replayed.append(1)
+        return one_call(self, tensors)
+
+    monkeypatch.setattr(namespace["RecordedCall"], "__call__", counted)
+    kept = []
+    for number in range(4):
+        if number == 2:
+            torch.nn.init.ones_(ours.fc.weight)
+        x, y = (torch.randn(8, 64, device="cuda") for _ in range(2))
+        with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16, enabled=casts):
+            found = call(functools.partial(graphed, ours), x, y)
+            kept.append((found, call(functools.partial(plain, ours), x, y)))
+    assert len(replayed) == 4
+    for found, wanted in kept:
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
 
 
 def test_a_call_under_autocast_has_a_graph_of_its_own(monkeypatch, on_a_gpu):
