@@ -5,7 +5,7 @@
         --output assets/results/roots-h200.json vit-pytorch@3e815e5=vit-pytorch.json
 
 Each REPORT is a repository with its commit and the JSON of its scan; `--commit` is that of this
-project. Every scan was alone on its GPU.
+project. Other repositories in the output file stay. Every scan was alone on its GPU.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ KEPT = ("host_us", "device_us", "num_launches", "peak_bytes", "energy_j")
 HEADS = ("repository", "model", "call", "time", "speedup", "device time", "compiled alone")
 
 
-def repository_of(name: str, commit: str, report: dict[str, Any]) -> dict[str, Any]:
-    """Return what a scan says of a repository's root calls, without kernels and timelines."""
+def repository_of(name: str, commit: str, report: dict[str, Any], made_with: str) -> dict[str, Any]:
+    """Return what a scan says of a repository's root calls, without kernels and timelines.
+    `made_with` is the commit of this project."""
     roots = [
         {
             **{key: one[key] for key in ("root", "mode", "before_us", "after_us", "low", "high")},
@@ -34,6 +35,7 @@ def repository_of(name: str, commit: str, report: dict[str, Any]) -> dict[str, A
     return {
         "repository": name,
         "commit": commit,
+        "made_with": made_with,
         "elapsed_s": round(report["elapsed_s"], 1),
         "ended": report["ended"],
         "generated_at": report["generated_at"],
@@ -61,9 +63,21 @@ def row(repository: str, root: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def summary(one: dict[str, Any]) -> str:
+    """Return a repository as an item of a list."""
+    totals, roots = one["totals"], {root["root"] for root in one["roots"]}
+    return (
+        f"- {one['repository']} `{one['commit']}`: {totals['num_targets']} targets, of which "
+        f"{totals['num_judged']} were measured in {one['elapsed_s'] / 60:.0f} min. "
+        f"{totals['num_proposals']} have a proposal; {len(roots)} root models use them. "
+        f"{one['device']}, commit `{one['made_with']}`, {one['generated_at'][:10]}."
+    )
+
+
 def table(raw: dict[str, Any]) -> str:
-    """Return all root calls as a Markdown table."""
-    lines = [f"| {' | '.join(HEADS)} |", f"|{'---|' * 3}{'--:|' * (len(HEADS) - 3)}"]
+    """Return a list of the repositories, and all root calls as a Markdown table."""
+    lines = [*map(summary, raw["repositories"]), ""]
+    lines += [f"| {' | '.join(HEADS)} |", f"|{'---|' * 3}{'--:|' * (len(HEADS) - 3)}"]
     for one in raw["repositories"]:
         lines += [row(one["repository"], root) for root in one["roots"]]
     return "\n".join(lines)
@@ -76,16 +90,15 @@ def main() -> None:
     parser.add_argument("--commit", required=True, help="of this project")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    repositories = []
+    known = json.loads(given.output.read_text("utf-8")) if given.output.exists() else {}
+    found = {one["repository"]: one for one in known.get("repositories", ())}
     for one in given.reports:
         name, _, path = one.partition("=")
         repository, _, commit = name.partition("@")
         report = json.loads(Path(path).read_text("utf-8"))
-        repositories.append(repository_of(repository, commit, report))
+        found[repository] = repository_of(repository, commit, report, given.commit)
     command = "cudal1-ci scan . --harvest --device cuda --budget 20m --json REPORT"
-    device = repositories[0]["device"]
-    raw = {"command": command, "commit": given.commit, "device": device}
-    raw |= {"repositories": repositories}
+    raw = {"command": command, "repositories": list(found.values())}
     given.output.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
     print(table(raw))
 

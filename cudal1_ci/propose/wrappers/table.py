@@ -6,6 +6,7 @@ order of the table is the order in which wrappers are put on: the last one is ou
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import libcst as cst
@@ -30,6 +31,7 @@ CONTEXTS = ("no_grad", "inference_mode", "enable_grad", "autocast")
 """Decorators of torch that change how a call runs and not what is called."""
 NOT_RECORDABLE = (".item()", ".cpu()", ".tolist()", ".nonzero(", ".numpy()", "print(", "global ")
 """Code that a CUDA graph cannot record, or would run once instead of at every call."""
+ATTRIBUTE = re.compile(r"\.(\w+)")
 COMPILED_REGION = "compiled_region"
 """Name of what compiles parts of a program: a program by itself, which may be wrapped."""
 RANDOM = ("bernoulli", "torch.rand", "torch.normal", "multinomial", "normal_(", "uniform_(")
@@ -124,24 +126,33 @@ def compiled_in_inference(site: Site) -> SourceEdit | None:
 
 
 def recorded(site: Site, wrapper: Vendored) -> SourceEdit | None:
-    """Put a wrapper on the forward of a module that takes positional tensors and does what a CUDA
-    graph can hold."""
+    """Put a wrapper on the forward of a module that takes something and does what a CUDA graph can
+    hold."""
     definition, forward = site.definition, forward_of(site)
     if not isinstance(definition, cst.ClassDef) or forward is None:
         return None
-    parameters = forward.params
-    takes_keywords = bool(
-        parameters.kwonly_params
-        or isinstance(parameters.star_arg, cst.Param)
-        or parameters.star_kwarg
-    )
-    whole = code(definition)
-    has_own = wrapper.name in defined_in(site.module) or wrapper.name in whole
-    if takes_keywords or len(parameters.params) < 2 or has_own:
+    given = forward.params
+    takes_any = isinstance(given.star_arg, cst.Param) or given.star_kwarg is not None
+    takes_nothing = not (takes_any or given.params[1:] or given.kwonly_params)
+    has_own = wrapper.name in defined_in(site.module) or wrapper.name in code(definition)
+    if takes_nothing or has_own:
         return None
-    if any(word in whole for word in NOT_RECORDABLE):
+    if any(word in text for text in reached(site, forward) for word in NOT_RECORDABLE):
         return None
     return decorated(forward, wrapper.name, f"`{definition.name.value}.forward` replayed", wrapper)
+
+
+def reached(site: Site, forward: cst.FunctionDef) -> list[str]:
+    """Return the texts of a forward and of the methods that it may call: those that are named."""
+    methods = {method.name.value: code(method) for method in site.methods()}
+    found = {"forward": code(forward)}
+    pending = [*found.values()]
+    while pending:
+        for name in ATTRIBUTE.findall(pending.pop()):
+            if name in methods and name not in found:
+                found[name] = methods[name]
+                pending.append(methods[name])
+    return list(found.values())
 
 
 def graphed(site: Site) -> SourceEdit | None:
@@ -252,7 +263,7 @@ MAX_AUTOTUNE = Rewrite(
 TRAINING_GRAPH = Rewrite(
     name="training_graph",
     family="CUDA graph",
-    precondition="a module that is trained with positional tensors on a GPU, and whose forward "
+    precondition="a module that is trained with tensors on a GPU, and whose forward "
     "does the same whatever they hold; each combination of shapes keeps memory for both passes",
     why="launching the kernels of both passes one by one takes longer than they run: two graphs "
     "launch all of them.",
@@ -262,7 +273,7 @@ TRAINING_GRAPH = Rewrite(
 CUDA_GRAPH = Rewrite(
     name="cuda_graph",
     family="CUDA graph",
-    precondition="a module that is called for inference with positional tensors on a GPU, and "
+    precondition="a module that is called for inference with tensors on a GPU, and "
     "whose forward does the same whatever they hold; each combination of shapes keeps memory",
     why="launching the kernels one by one takes longer than they run: a graph launches all of "
     "them at once.",

@@ -216,20 +216,10 @@ def test_the_page_on_repositories_states_what_root_models_gained(experiment_modu
     page = (ROOT / "docs" / "lab" / "repositories.md").read_text("utf-8")
     shown = page.partition("<!-- roots -->")[2].partition("<!-- /roots -->")[0]
     assert shown.strip() == experiment_module("repository_roots").table(raw)
-    (one,) = raw["repositories"]
-    totals = one["totals"]
-    assert f"{one['repository']} `{one['commit']}`: {totals['num_targets']} targets" in page
-    assert (
-        f"of which {totals['num_judged']} were measured in {one['elapsed_s'] / 60:.0f} min" in page
-    )
-    assert totals["num_proposals"] == 7
-    assert len({root["root"] for root in one["roots"]}) == 6
-    trained = [root for root in one["roots"] if root["mode"] == "train"]
-    plain = [root["before_us"] / root["after_us"] for root in trained if root["low"] < 1]
-    assert min(plain) > 0.955
-    assert max(plain) < 1.005
-    assert f"{raw['device']}, alone on it, one thread, torch 2.11" in page
-    assert f"policy `strict`, commit `{raw['commit']}`" in page
+    for one in raw["repositories"]:
+        assert one["software"]["torch"].startswith("2.11")
+        assert one["ended"] == "budget"
+    assert "alone on it, one thread, torch 2.11, policy `strict`" in page
 
 
 def test_the_readme_shows_what_the_demo_printed():
