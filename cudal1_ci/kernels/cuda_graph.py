@@ -17,6 +17,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ MAX_GRAPHS = 8
 """Graphs that a module keeps, one for each combination of shapes; each has memory of its own."""
 NUM_WARM_UP_CALLS = 2
 PLAIN_VALUES = (bool, int, float, str, type(None))
+INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
+"""Attributes of every module that change nothing of a call, or are noted as its parts."""
 
 
 class RecordedCall:
@@ -148,25 +151,24 @@ class RecordedCall:
 
     def remember_state(self, module: torch.nn.Module) -> None:
         """Note the parts of the module and where its tensors are stored."""
-        self.parts = [
+        kept = (torch.Tensor, *PLAIN_VALUES)
+        parts = [
             (held, name, one)
             for part in module.modules()
             for held in (part._parameters, part._buffers, part._modules, vars(part))
             for name, one in held.items()
-            if held is not vars(part) or isinstance(one, (torch.Tensor, *PLAIN_VALUES))
+            if held is not vars(part) or (isinstance(one, kept) and name not in INTERNAL)
         ]
-        tensors = [one for _, _, one in self.parts if isinstance(one, torch.Tensor)]
-        self.weights = [(one.data_ptr, one.data_ptr()) for one in tensors]
+        self.holders, self.keys, self.parts = ([*column] for column in zip(*parts))
+        self.tensors = [one for one in self.parts if isinstance(one, torch.Tensor)]
+        self.addresses = [one.data_ptr() for one in self.tensors]
 
     def is_current(self) -> bool:
-        """Return whether the module still has the recorded parts, stored in the same places."""
-        for held, name, one in self.parts:
-            if held.get(name) is not one:
-                return False
-        for place, recorded in self.weights:
-            if place() != recorded:
-                return False
-        return True
+        """Return whether the module still has the recorded parts, stored in the same places. A
+        replay waits for this, so its loops are those of the interpreter."""
+        if not all(map(is_, map(dict.get, self.holders, self.keys), self.parts)):
+            return False
+        return [*map(torch.Tensor.data_ptr, self.tensors)] == self.addresses
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Return the output for arguments with these tensors; None where one cannot be copied by a

@@ -20,6 +20,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ of its own; further ones run as before."""
 NUM_WARM_UP_STEPS = 3
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 PLAIN_VALUES = (bool, int, float, str, type(None))
+INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
+"""Attributes of every module that change nothing of a call, or are noted as its parts."""
 
 
 class Turn:
@@ -149,27 +152,27 @@ class RecordedStep:
     def remember_state(self, module: torch.nn.Module) -> None:
         """Note the parts of the module, where its tensors are stored, and their hooks."""
         kept = (torch.Tensor, *PLAIN_VALUES)
-        self.parts = [
+        parts = [
             (held, name, one)
             for part in module.modules()
             for held in (part._parameters, part._buffers, part._modules, vars(part))
             for name, one in held.items()
-            if held is not vars(part) or isinstance(one, kept)
+            if held is not vars(part) or (isinstance(one, kept) and name not in INTERNAL)
         ]
-        tensors = [one for _, _, one in self.parts if isinstance(one, torch.Tensor)]
-        self.addresses = [(one.data_ptr, one.data_ptr()) for one in tensors]
-        self.trained = [(one, one.requires_grad) for one in tensors]
+        self.holders, self.keys, self.parts = ([*column] for column in zip(*parts))
+        self.tensors = [one for one in self.parts if isinstance(one, torch.Tensor)]
+        self.addresses = [one.data_ptr() for one in self.tensors]
+        self.trained = [one.requires_grad for one in self.tensors]
         self.hooks = hooks_of(module)
 
     def is_current(self) -> bool:
-        """Return whether the module still has the recorded parts, stored in the same places."""
-        for held, name, one in self.parts:
-            if held.get(name) is not one:
-                return False
-        for address, recorded in self.addresses:
-            if address() != recorded:
-                return False
-        return all(one.requires_grad is trained for one, trained in self.trained)
+        """Return whether the module still has the recorded parts, stored in the same places. A
+        replay waits for this, so its loops are those of the interpreter."""
+        if not all(map(is_, map(dict.get, self.holders, self.keys), self.parts)):
+            return False
+        if [one.requires_grad for one in self.tensors] != self.trained:
+            return False
+        return [*map(torch.Tensor.data_ptr, self.tensors)] == self.addresses
 
     def __call__(self, module: torch.nn.Module, tensors: Sequence[torch.Tensor]) -> Any:
         """Return the output for arguments with these tensors."""
