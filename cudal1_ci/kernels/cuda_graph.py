@@ -24,7 +24,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 MAX_GRAPHS = 8
-"""Graphs that a module keeps, one for each combination of shapes; each has memory of its own."""
+"""Graphs that a module keeps, one for each combination of shapes; each has memory of its own. Calls
+of further combinations run as before: recording takes many times as long as a call."""
 NUM_WARM_UP_CALLS = 2
 PLAIN_VALUES = (bool, int, float, str, type(None))
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -278,6 +279,8 @@ def cuda_graphed(forward: Callable[..., Any]) -> Callable[..., Any]:
         calls = recorded.setdefault(self, {})
         calls.pop(key, None)
         if len(calls) == MAX_GRAPHS:
+            if next(iter(calls.values())).is_current():
+                return None
             calls.clear()
         with torch.cuda.device(tensors[0].device):
             calls[key] = RecordedCall(forward, self, args, named, tensors)

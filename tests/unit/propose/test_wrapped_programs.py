@@ -259,6 +259,22 @@ def test_a_graph_is_the_plain_forward_off_the_gpu_and_in_training(monkeypatch, o
     assert on_a_gpu == []
 
 
+def test_calls_of_many_shapes_are_not_recorded_again_and_again(on_a_gpu):
+    model = graph_model(wrapped(REFERENCE, "cuda_graph"))
+
+    def call(rows):
+        x = torch.ones(rows, 3)
+        assert torch.equal(answers(model, x, x)[1], x * 2)
+
+    for _ in range(3):
+        for rows in range(1, 12):
+            call(rows)
+    assert [graph.num_replays for graph in on_a_gpu] == [3] * 8
+    model.fc = copy.deepcopy(model.fc)
+    call(11)
+    assert len(on_a_gpu) == 9, "those of the weights before make room"
+
+
 def test_arguments_may_have_names(on_a_gpu):
     model = graph_model(wrapped(REFERENCE, "cuda_graph"))
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
