@@ -52,7 +52,7 @@ class RecordedCall:
         """Record a call; its arguments hold these tensors."""
         self.lock = threading.Lock()
         self.moves: list[Callable[[int], int]] | None = None
-        with torch.inference_mode(False), torch.no_grad(), without_kept_casts():
+        with torch.inference_mode(False), torch.no_grad(), undrawn(tensors[0].device):
             self.inputs = [one.clone() for one in tensors]
             self.args, self.named = with_tensors([args, named], iter(self.inputs))
             side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -252,12 +252,14 @@ def with_tensors(one: Any, tensors: Iterator[torch.Tensor]) -> Any:
 
 
 @contextlib.contextmanager
-def without_kept_casts() -> Iterator[None]:
-    """Let autocast keep no copies of weights: a graph would read those after they are gone."""
+def undrawn(device: torch.device) -> Iterator[None]:
+    """Let calls change nothing of what is drawn later. Autocast keeps no copies of weights: a graph
+    would read those after they are gone."""
     keeps_casts = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
-        yield
+        with torch.random.fork_rng([device]):
+            yield
     finally:
         torch.set_autocast_cache_enabled(keeps_casts)
 

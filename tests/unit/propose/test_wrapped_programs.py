@@ -40,6 +40,8 @@ class Model(nn.Module):
 """
 
 
+DRAWING = REFERENCE.replace("return self.fc(x)", "return self.fc(x + torch.randn_like(x))")
+LISTS = REFERENCE.replace("self, x, y):", "self, x, y):\n        x, y = x[0], y['bias'][1]")
 BY_NAME = {one.name: one for one in WRAPPERS}
 
 
@@ -144,6 +146,8 @@ def on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda _: torch.get_rng_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, _: torch.set_rng_state(state))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", new_graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda _, **given: contextlib.nullcontext())
     return graphs
@@ -275,6 +279,18 @@ def test_calls_of_many_shapes_are_not_recorded_again_and_again(on_a_gpu):
     assert len(on_a_gpu) == 9, "those of the weights before make room"
 
 
+def test_the_call_that_is_recorded_draws_what_a_plain_one_draws(on_a_gpu):
+    ours, plain = graph_model(wrapped(DRAWING, "cuda_graph")), graph_model(DRAWING + GRAPHLESS)
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    found = []
+    for model in (ours, plain):
+        torch.manual_seed(5)
+        found.append([answers(model, x, y)[0] for _ in range(3)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
+    assert [graph.num_replays for graph in on_a_gpu] == [3]
+
+
 def test_arguments_may_have_names(on_a_gpu):
     model = graph_model(wrapped(REFERENCE, "cuda_graph"))
     x, y = torch.ones(2, 3), torch.zeros(2, 3)
@@ -286,9 +302,6 @@ def test_arguments_may_have_names(on_a_gpu):
         assert torch.equal(model(y=y, x=x)[0], first)
         assert torch.equal(model(x, y)[0], first)
     assert [graph.num_replays for graph in on_a_gpu] == [3, 1, 1], "each spelling is a form"
-
-
-LISTS = REFERENCE.replace("self, x, y):", "self, x, y):\n        x, y = x[0], y['bias'][1]")
 
 
 def test_arguments_may_be_lists_and_dicts(on_a_gpu):
@@ -327,8 +340,9 @@ def test_a_forward_that_changes_a_list_it_is_given_is_refused(on_a_gpu, change):
         (REFERENCE, lambda model, x, y: model(x, y=y)),
         (REFERENCE, lambda model, x, y: model(y=y, x=x)),
         (LISTS, lambda model, x, y: model([x, None], {"bias": (3, y)})),
+        (DRAWING, lambda model, x, y: model(x, y)),
     ],
-    ids=["in order", "one named", "all named", "lists"],
+    ids=["in order", "one named", "all named", "lists", "draws"],
 )
 def test_on_a_gpu_a_graph_answers_as_the_plain_call(monkeypatch, text, call, casts):
     namespace: dict = {}
@@ -350,8 +364,11 @@ def test_on_a_gpu_a_graph_answers_as_the_plain_call(monkeypatch, text, call, cas
             torch.nn.init.ones_(ours.fc.weight)
         x, y = (torch.randn(8, 64, device="cuda") for _ in range(2))
         with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16, enabled=casts):
-            found = call(functools.partial(graphed, ours), x, y)
-            kept.append((found, call(functools.partial(plain, ours), x, y)))
+            both = []
+            for forward in (graphed, plain):
+                torch.manual_seed(number)
+                both.append(call(functools.partial(forward, ours), x, y))
+            kept.append(both)
     assert len(replayed) == 4
     for found, wanted in kept:
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)
