@@ -105,6 +105,9 @@ COVERED = "the same is proposed as `{proposer}`"
 OVER_THE_LIMIT = "more than {most} candidates in a round (`review.num-candidates`)"
 AT_THE_BOUND = "what was found takes about the least time that any form of the call can take"
 NEAR_THE_BOUND = 1.05
+LATE_S = 180.0
+"""With less left of the budget, what is confirmed is examined at once, and not when its target is
+done: something better may still be found."""
 LEAST_CONFIRMED_S = 10.0
 """Seconds for a confirmation. With less left, only the first gain of a run is confirmed."""
 SAVED_BY_A_NEW_RULE = 0.15
@@ -248,6 +251,8 @@ class TargetSearch:
         """What was proposed, tried or not, by its id."""
         self.left_out: dict[str, str] = {}
         """Why candidates were left out, by their ids."""
+        self.waits_for_examination = False
+        """Whether something was confirmed that is not examined yet, so that it is not proposed."""
 
     def look(self) -> tuple[list[Candidate], str | None]:
         """Return what is to be tried first, and why nothing of it is; None where there is no
@@ -264,7 +269,8 @@ class TargetSearch:
         if step is None:
             return self.finish()
         if step.candidate is None:
-            self.confirm_best()
+            is_late = self.context.total_left_s() < LATE_S
+            self.confirm_best(examines=is_late or not self.pending)
         else:
             candidate = self.ready(step.candidate)
             if self.context.is_over():  # it was waited for
@@ -446,6 +452,7 @@ class TargetSearch:
         candidate breaks nothing. Texts of a task are not proposed to anyone who calls them
         otherwise."""
         problem, began_s = self.problem, time.monotonic()
+        self.waits_for_examination = False
         while (place := speedups.best(self.evaluations, problem.workloads)) is not None:
             winner = self.evaluations[place]
             if not isinstance(problem.reference, TreeProgram):
@@ -674,18 +681,14 @@ class TargetSearch:
             count = Count(strategy_of(operators), where, gained, seconds)
             self.context.ranking.add(cells_of([count]))
 
-    def confirm_best(self) -> None:
+    def confirm_best(self, *, examines: bool = True) -> None:
         """Measure the best screened candidates in fresh processes, for only these are shown as
-        faster, and examine their contract. Where a line is broken, the next ones have their turn.
-        """
+        faster. Examine their contract too, unless more is tried first. Where a line is broken, the
+        next ones have their turn."""
         context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
-        if not speedups.promising(self.evaluations, workloads):
-            self.examine_winners()
-            context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
-            return
         found = speedups.promising(self.evaluations, workloads)
         for number, index in enumerate(one for one in found if not self.is_refused(one)):
-            if number >= NUM_CONFIRMED:
+            if number >= NUM_CONFIRMED and examines:
                 self.examine_winners()
             has_gain = speedups.best(self.evaluations, workloads) is not None
             most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
@@ -695,10 +698,14 @@ class TargetSearch:
                 self.was_cut = True
                 break
             self.confirm(index)
-        self.examine_winners()
+        if examines:
+            self.examine_winners()
+        else:
+            self.waits_for_examination = isinstance(self.problem.reference, TreeProgram)
         context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
-        context.pace.unconfirmed.pop(self.target, None)
-        context.pace.confirming_s.append(time.monotonic() - began_s)
+        if found:
+            context.pace.unconfirmed.pop(self.target, None)
+            context.pace.confirming_s.append(time.monotonic() - began_s)
 
     def confirming_left_s(self) -> float:
         """Return the seconds that are left for a confirmation, before its winner is examined."""
@@ -789,7 +796,9 @@ class TargetSearch:
             opinion_use=self.review.use() if self.review else None,
             contradictions=self.contradictions(),
             reused=tuple(self.reused),
-            best=speedups.best(self.evaluations, self.problem.workloads),
+            best=None
+            if self.waits_for_examination
+            else speedups.best(self.evaluations, self.problem.workloads),
         )
 
     def contradictions(self) -> tuple[Contradiction, ...]:

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import WorkerError
+from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.records import TreeProgram
 from tests.fakes import FakeProposer, FakeSession, a_problem
-from tests.unit.optimize.test_pipeline import Screening, Setting
+from tests.unit.optimize.test_pipeline import Compiling, Screening, Setting
 
 TREE = TreeProgram(root=".", import_root=".", import_path="m:Block", digest="d")
 ANSWERS = {"slow": ("passed", 1.5), "fast": ("passed", 3.0), "wrong": ("incorrect_values", 9.0)}
@@ -58,6 +59,65 @@ def test_others_are_confirmed_where_the_first_two_break_a_line(tmp_path):
     entry = reviewed(tmp_path, session, screened)
     assert session.was_confirmed == ["a", "b", "c"]
     assert best_source(entry) == "c"
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "order"),
+    [
+        (1e6, ["a", "confirm a", "compiled", "examine a"]),
+        (100.0, ["a", "confirm a", "examine a", "compiled"]),
+    ],
+)
+def test_what_may_be_beaten_soon_is_not_examined_yet_where_time_is_left(tmp_path, budget_s, order):
+    session = InOrder({"a": 3.0, "compiled": 2.0}, {"a": 3.0, "compiled": 2.0})
+    entry = reviewed_in(tmp_path, session, budget_s)
+    assert session.order == order
+    assert best_source(entry) == "a"
+
+
+def test_what_was_confirmed_and_not_examined_is_not_proposed(tmp_path):
+    class Interrupted(InOrder):
+        def screen(self, problem, candidate, most_s=None):
+            if candidate.program.source == "compiled":
+                raise KeyboardInterrupt
+            return super().screen(problem, candidate)
+
+    session = Interrupted({"a": 3.0}, {"a": 3.0})
+    entry = reviewed_in(tmp_path, session, 1e6)
+    assert [one.phase for one in entry.evaluations] == ["confirmed"]
+    assert entry.best is None
+    again = InOrder({"compiled": 2.0}, {})
+    entry = reviewed_in(tmp_path, again, 1e6)
+    assert again.order == ["compiled", "examine a"]
+    assert best_source(entry) == "a"
+
+
+class InOrder(Screening):
+    """Remembers what was asked of it, in order."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.order = []
+
+    def screen(self, problem, candidate, most_s=None):
+        self.order.append(candidate.program.source)
+        return super().screen(problem, candidate)
+
+    def evaluate(self, problem, candidate):
+        self.order.append(f"confirm {candidate.program.source}")
+        return super().evaluate(problem, candidate)
+
+    def examine_contract(self, problem, evaluation):
+        self.order.append(f"examine {evaluation.candidate.program.source}")
+        return super().examine_contract(problem, evaluation)
+
+
+def reviewed_in(path, session, budget_s):
+    """Return the entry of an edit and a compilation, within a budget."""
+    problem = msgspec.structs.replace(a_problem(), reference=TREE)
+    proposer, config = Compiling(["a", "compiled"]), ReviewConfig(budget_s=budget_s)
+    (entry,) = Setting(path, session, proposer, problems=(problem,), config=config).review().entries
+    return entry
 
 
 def test_a_second_run_knows_the_contract(tmp_path):

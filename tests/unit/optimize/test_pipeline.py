@@ -115,17 +115,20 @@ def test_all_are_screened_and_the_best_two_are_confirmed(tmp_path):
     assert entry.best == 2, "of what was confirmed"
 
 
-def test_within_a_budget_a_gain_is_confirmed_before_what_may_take_minutes(tmp_path):
-    class Compiling(FakeProposer):
-        def propose(self, problem, evaluations, n):
-            edit = Edit(operator="compile", technique="compilation", found=(), why="it fuses")
-            other = Edit(operator="attention", technique="fusion", found=(), why="it fuses")
-            edits = {"compiled": (edit,), "a": (other,)}
-            return [
-                msgspec.structs.replace(one, edits=edits.get(one.program.source, ()))
-                for one in super().propose(problem, evaluations, n)
-            ]
+class Compiling(FakeProposer):
+    """Proposes a compilation, `compiled`, and an edit, `a`."""
 
+    def propose(self, problem, evaluations, n):
+        edit = Edit(operator="compile", technique="compilation", found=(), why="it fuses")
+        other = Edit(operator="attention", technique="fusion", found=(), why="it fuses")
+        edits = {"compiled": (edit,), "a": (other,)}
+        return [
+            msgspec.structs.replace(one, edits=edits.get(one.program.source, ()))
+            for one in super().propose(problem, evaluations, n)
+        ]
+
+
+def test_within_a_budget_a_gain_is_confirmed_before_what_may_take_minutes(tmp_path):
     class InOrder(Screening):
         def screen(self, problem, candidate, most_s=None):
             self.order.append(candidate.program.source)
