@@ -7,21 +7,24 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import portable
 from cudal1_ci.propose.recorded.algebra import (
     OneHot,
     in_one_block,
     in_place_of,
     index_code,
+    inserted,
     one_hot,
     only_arguments,
     read_only_by,
     scattered,
     sums_over,
 )
+from cudal1_ci.propose.recorded.certainty import unstated
 from cudal1_ci.propose.recorded.graph import Graph, Operation
 from cudal1_ci.propose.recorded.lookups import scattered_lines
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule, shown
-from cudal1_ci.propose.recorded.source import Place, bracketed
+from cudal1_ci.propose.recorded.source import Place, bare, bracketed
 
 
 @dataclass(frozen=True)
@@ -273,6 +276,10 @@ class TwoValued:
 def two_valued(call: Call, value: int | None, at: Operation) -> TwoValued | None:
     """Return how a value has two numbers, with their code at another place."""
     graph, source = call.graph, call.source
+    passed = []
+    while (copy := graph.made_by(value, "clone", "detach", "data")) is not None:
+        passed.append(copy)
+        value = copy.value(0)
     maker = graph.made_by(value, "scatter_", "scatter")
     base = None if maker is None else graph.made_by(maker.value(0), *FILLS)
     if maker is None or base is None or maker.value(3, "src") is not None:
@@ -281,7 +288,7 @@ def two_valued(call: Call, value: int | None, at: Operation) -> TwoValued | None
     numbers = base.literal(place, "fill_value"), maker.literal(3, "value")
     if not all(isinstance(one, float | int) for one in numbers) or not numbers[0]:
         return None
-    hot = scattered(graph, maker, (maker, base))
+    hot = scattered(graph, maker, (*passed, maker, base))
     low, high = source.argument_code(base, place, at), source.argument_code(maker, 3, at)
     if hot is None or low is None or high is None:
         return None
@@ -320,6 +327,94 @@ def find_two_valued(call: Call) -> Iterator[Change]:
         new += f"({found.high} - {found.low}) * {picked}"
         changes = {place.node: in_place_of(call, place, new), **removed}
         yield Change(place.file, changes, shown(operation, source), definitions=definition)
+
+
+KL_OF_TWO = """
+def kl_of_two(logs, column, low, high):
+    \"\"\"Return kl_div of each row with a target that is `high` at `column` and `low` elsewhere.\"\"\"
+    own, others = (one * math.log(one) if one > 0 else 0.0 for one in (high, low))
+    picked = logs.gather({dim}, column).squeeze({dim})
+    rest = low * logs.sum({dim}) + (high - low) * picked
+    return own + (logs.size({dim}) - 1) * others - rest
+"""
+
+
+def find_divergences(call: Call) -> Iterator[Change]:
+    """Find `F.kl_div(logs, target)` with a target of two numbers, such as smoothed labels."""
+    graph, source = call.graph, call.source
+    for one in graph.operations:
+        known, wide = graph.of(one.value(0)), graph.of(one.value(1, "target"))
+        if one.name != "kl_div" or known is None or wide is None:
+            continue
+        found = two_valued(call, one.value(1, "target"), one)
+        is_same = (known.shape, known.dtype) == (wide.shape, wide.dtype)
+        if found is None or not is_same or known.dtype not in ("float32", "float64"):
+            continue
+        legacy = (one.argument(at, name) for at, name in ((2, "size_average"), (3, "reduce")))
+        if any(given is not None and given.text != "None" for given in legacy):
+            continue
+        if one.literal(5, "log_target") not in (None, False, "False"):
+            continue
+        if not states_reduction(call, one):
+            continue
+        hot = found.hot
+        after = divergence_after(call, one, hot.dim)
+        every = [one, *hot.operations]
+        if after is None or not all(
+            read_only_by(call, made.output, every) for made in hot.operations
+        ):
+            continue
+        last, suffix = after
+        place, code = source.place(last), source.expression(one.value(0), last)
+        column = index_code(call, hot, last, with_dim=True)
+        function = None if place is None else place.function
+        removed = scattered_lines(call, hot.operations, function, 1)
+        if place is None or code is None or column is None or removed is None:
+            continue
+        numbers = ", ".join(portable(bare(number)) for number in (found.low, found.high))
+        new = f"kl_of_two({code}, {column}, {numbers}){suffix}"
+        definition = KL_OF_TWO.format(dim=hot.dim)
+        changes = {place.node: new, **removed}
+        yield Change(
+            place.file, changes, shown(last, source), frozenset(("math",)), definitions=definition
+        )
+
+
+def states_reduction(call: Call, one: Operation) -> bool:
+    """Return whether the code says how a divergence is reduced."""
+    place = call.source.place(one)
+    if place is None or not isinstance(place.node, cst.Call):
+        return False
+    written = [(key, node) for _, (key, node, _) in unstated(call.source, [one])]
+    is_default = all(key != "reduction" and node is None for key, node in written)
+    return is_default and not any(argument.star for argument in place.node.args)
+
+
+def divergence_after(call: Call, one: Operation, dim: int) -> tuple[Operation, str] | None:
+    """Return the operation that reduces a divergence, and the code that does it for rows; None if
+    the elements are read otherwise."""
+    graph, rank = call.graph, call.graph.num_dims(one.value(0))
+    reduction = one.literal(4, "reduction")
+    if reduction == "sum":
+        return one, ".sum()"
+    if reduction == "batchmean" and rank == 2 and dim == 1:
+        return one, ".mean()"
+    reader = graph.sole_reader(one.output)
+    if reduction != "none" or reader is None or not in_one_block(call, [one, reader]):
+        return None
+    suffix = ""
+    if reader.name == "masked_fill" and reader.literal(2, "value") == 0:
+        mask = inserted(graph, reader.value(1, "mask"))
+        code = None if mask is None else call.source.expression(mask[0], reader)
+        following = graph.sole_reader(reader.output)
+        is_of_rows = mask is not None and mask[1] == dim and graph.num_dims(mask[0]) == rank - 1
+        if code is None or following is None or not is_of_rows:
+            return None
+        suffix, reader = f".masked_fill({code}, 0)", following
+    sums = sums_over(graph, reader)
+    if sums not in ((), (dim,)) or not in_one_block(call, [one, reader]):
+        return None
+    return reader, suffix + ".sum()" * (not sums)
 
 
 def dimension_code(call: Call, operation: Operation) -> str | None:
@@ -362,8 +457,9 @@ RULES = (
     RecordedRule(
         name="two_valued_weights",
         family="algebra",
-        why="a sum with weights of two numbers is a plain sum and one element of each row",
+        why="a sum or a KL divergence with weights of two numbers is a plain sum and one element "
+        "of each row",
         precondition="`fill_` and `scatter_` write the weights, and nothing else reads them",
-        find=find_two_valued,
+        find=lambda call: [*find_two_valued(call), *find_divergences(call)],
     ),
 )

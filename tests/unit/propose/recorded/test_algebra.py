@@ -288,6 +288,61 @@ FOUND = {
             """,
             None,
         ),
+        (
+            """
+            x = F.log_softmax(x, dim=-1)
+            dist = x.data.clone()
+            dist.fill_(self.smoothing / (self.number - 1))
+            dist.scatter_(1, t.data.unsqueeze(1), 1 - self.smoothing)
+            return F.kl_div(x, dist.clone().detach(), reduction="sum") / x.size(0)
+            """,
+            "return kl_of_two( x, t.data.unsqueeze(1), self.smoothing / (self.number - 1), "
+            "1 - self.smoothing, ).sum() / x.size(0)",
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            return F.kl_div(x.log_softmax(1), dist, reduction="batchmean")
+            """,
+            "return kl_of_two(x.log_softmax(1), t.view(-1, 1), 0.25, 2.0).mean()",
+        ),
+        (
+            """
+            with torch.no_grad():
+                ignore = t == 3
+                dist = torch.full_like(x, 0.25)
+                dist.scatter_(1, t.unsqueeze(1), 2.0)
+            kl = F.kl_div(x.log_softmax(1), dist, reduction="none")
+            return kl.masked_fill(ignore[:, None], 0).sum() / (~ignore).sum()
+            """,
+            "return kl_of_two( x.log_softmax(1), t.unsqueeze(1), 0.25, 2.0 "
+            ").masked_fill(ignore, 0).sum() / (~ignore).sum()",
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            return F.kl_div(x.log_softmax(1), dist, reduction="none").sum(1)
+            """,
+            "return kl_of_two(x.log_softmax(1), t.view(-1, 1), 0.25, 2.0)",
+        ),
+        *(
+            (
+                f"""
+                dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
+                {line}
+                """,
+                None,
+            )
+            for line in (
+                "return F.kl_div(x.log_softmax(1), dist, reduction='none')",
+                "return F.kl_div(x.log_softmax(1), dist, reduction='none').sum(0)",
+                "return F.kl_div(x, dist, reduction='sum', log_target=True)",
+                "return F.kl_div(x, dist, reduction=['sum', 'mean'][t.dim() - 1])",
+                "dist[:, 0] = 0; return F.kl_div(x.log_softmax(1), dist, reduction='sum')",
+                "return F.kl_div(x.log_softmax(1), dist, reduction='sum') + dist.sum()",
+                "return F.kl_div(x.double(), dist, reduction='sum')",
+            )
+        ),
     ),
     "box_filter": (
         (
