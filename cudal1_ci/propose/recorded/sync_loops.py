@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
-from cudal1_ci.propose.recorded.graph import Operation
+from cudal1_ci.propose.recorded.graph import Operation, literal
 from cudal1_ci.propose.recorded.lifted import Swap, within
 from cudal1_ci.propose.recorded.loop import drawn_from
 from cudal1_ci.propose.recorded.reads import (
@@ -22,80 +24,154 @@ from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import File, Place, bracketed, is_statement
 
 LOOPS = cst.For | cst.While | cst.ListComp | cst.GeneratorExp
-MOST = 65_536
-"""Numbers that are read at once; of more a loop may use few."""
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+MOST, MOST_UNREAD = 65_536, 4
+"""Numbers that are read at once, and how many of them for each one that a loop uses."""
 
 
 def find_listed(call: Call) -> Iterator[Change]:
     """Find `lengths[i].item()` in a loop: `lengths.tolist()` before it waits once."""
     by_loop: dict[tuple[str, cst.CSTNode], dict[str, list[tuple[cst.CSTNode, str]]]] = {}
     spans: dict[cst.CSTNode, tuple[int, int]] = {}
+    refused: set[tuple[cst.CSTNode, str]] = set()
     for operation in call.graph.operations:
         place = call.source.place(operation)
         file = None if place is None else call.source.file(place.file)
         if place is None or file is None or operation.name != "getitem":
             continue
-        node = place.node
-        number = number_of(call, file, operation)
-        if not isinstance(node, cst.Subscript) or number is None:
-            continue
-        loop = loop_of(file, node)
-        if loop is None:
+        read = element_of(call, file, operation)
+        number = None if read is None else number_of(call, file, operation, read)
+        loop = None if read is None else loop_of(file, read)
+        if read is None or number is None or loop is None:
             continue
         if loop not in spans:
             spans[loop] = span_of(call, place.file, loop, file)
-        if not is_kept(call, operation.value(0), spans[loop]):
+        code = file.code(read.root)
+        if not is_kept(call, read.value, spans[loop]) or not is_worth(call, read, place):
+            refused.add((loop, code))
             continue
-        tensors = by_loop.setdefault((place.file, loop), {})
-        uses = tensors.setdefault(file.code(node.value), [])
+        uses = by_loop.setdefault((place.file, loop), {}).setdefault(code, [])
         if all(known is not number[0] for known, _ in uses):
             uses.append(number)
     for (name, loop), tensors in by_loop.items():
         file = call.source.file(name)
         assert file is not None
-        yield from listed(file, name, loop, tensors)
+        kept = {code: uses for code, uses in tensors.items() if (loop, code) not in refused}
+        if kept:
+            yield from listed(file, name, loop, kept)
 
 
-def number_of(call: Call, file: File, operation: Operation) -> tuple[cst.CSTNode, str] | None:
-    """Return the expression that reads one number of a tensor of one dimension, and how it is read
-    from a list: `{}[i]`, or `int({}[i])`."""
-    place, known = call.source.place(operation), call.graph.of(operation.value(0))
-    index = operation.argument(1)
-    node = None if place is None else place.node
-    if not isinstance(node, cst.Subscript) or known is None or len(known.shape) != 1:
+@dataclass(frozen=True)
+class Element:
+    """One number of a tensor, read by numbers: `best[b, t]` or `best[b][t]`."""
+
+    node: cst.Subscript
+    root: cst.BaseExpression
+    value: int
+    """The tensor."""
+    item: str
+    """The subscripts of a list: `{}[b][t]`."""
+
+
+def element_of(call: Call, file: File, operation: Operation) -> Element | None:
+    """Return the number of a tensor that a subscript reads; None if it reads more, or of a tensor
+    with too many."""
+    graph, place = call.graph, call.source.place(operation)
+    node = outer = None if place is None else place.node
+    value, items = operation.value(0), ""
+    made: Operation | None = operation
+    while isinstance(node, cst.Subscript) and made is not None:
+        given = made.literal(1)
+        numbers = given if isinstance(given, tuple) else (given,)
+        if len(numbers) != len(node.slice) or not all(type(one) is int for one in numbers):
+            return None
+        items = "".join(f"[{file.code(one.slice)}]" for one in node.slice) + items
+        value, node = made.value(0), node.value
+        made = graph.made_by(value, "getitem") if isinstance(node, cst.Subscript) else None
+    known = graph.of(value)
+    if not isinstance(outer, cst.Subscript) or not isinstance(node, cst.Name | cst.Attribute):
         return None
-    if not isinstance(operation.literal(1), int) or index is None or known.shape[0] > MOST:
+    if value is None or known is None or math.prod(known.shape) > MOST:
         return None
-    if len(node.slice) != 1 or not isinstance(node.value, cst.Name | cst.Attribute):
+    if graph.num_dims(operation.output) != 0 or not known.shape:
         return None
-    item = "{}" + file.code(node).removeprefix(file.code(node.value))
+    return Element(outer, node, value, "{}" + items)
+
+
+def is_worth(call: Call, read: Element, place: Place) -> bool:
+    """Return whether the loop reads a good part of a tensor: a list holds all its numbers."""
+    known = call.graph.of(read.value)
+    if known is None or len(known.shape) == 1:
+        return True
+    made = operations_by_node(call, place.file).get(read.node, ())
+    return len(made) * MOST_UNREAD >= math.prod(known.shape)
+
+
+def number_of(
+    call: Call, file: File, operation: Operation, read: Element
+) -> tuple[cst.CSTNode, str] | None:
+    """Return the expression that reads a number of the host, and how it is read from a list:
+    `{}[i]`, or `int({}[i])`."""
+    known, node, item = call.graph.of(read.value), read.node, read.item
+    dtype = "" if known is None else known.dtype
     parent = file.parents.get(node)
     above = None if parent is None else file.parents.get(parent)
+    is_whole = "int" in dtype
     if isinstance(parent, cst.Slice):
-        return (node, item) if "int" in known.dtype else None
+        return (node, item) if is_whole else None
     if isinstance(parent, cst.Attribute) and isinstance(above, cst.Call) and not above.args:
         return (above, item) if parent.attr.value == "item" else None
     if isinstance(parent, cst.Arg) and isinstance(above, cst.Call) and len(above.args) == 1:
         function = file.code(above.func)
-        is_whole = "int" in known.dtype
         if function == "range" and is_whole:
             return node, item
         if function in ("int", "float"):
-            is_same = is_whole if function == "int" else "float" in known.dtype
+            is_same = is_whole if function == "int" else "float" in dtype
             return above, item if is_same else f"{function}({item})"
+    if dtype == "bool" and is_tested(file, node):
+        return node, item
+    if dtype in ("int64", "int32"):
+        compared = parent if isinstance(parent, cst.Comparison) else above
+        if isinstance(compared, cst.Comparison) and is_tested(file, compared):
+            return (node, item) if is_of_integers(call, operation) else None
+        reader = call.graph.sole_reader(operation.output)
+        if isinstance(parent, cst.Index) and reader is not None and reader.name == "getitem":
+            return (node, item) if reader.value(0) != operation.output else None
     return None
 
 
-def loop_of(file: File, node: cst.Subscript) -> cst.CSTNode | None:
+def is_tested(file: File, node: cst.BaseExpression) -> bool:
+    """Return whether only the truth of an expression is read: it is the test of a branch."""
+    parent = file.parents.get(node)
+    if isinstance(parent, cst.BooleanOperation):
+        return is_tested(file, parent)
+    if isinstance(parent, cst.UnaryOperation):
+        return isinstance(parent.operator, cst.Not) and is_tested(file, parent)
+    return isinstance(parent, cst.If | cst.While | cst.IfExp) and parent.test is node
+
+
+def is_of_integers(call: Call, operation: Operation) -> bool:
+    """Return whether a number is compared, and with whole numbers alone."""
+    reader = call.graph.sole_reader(operation.output)
+    if reader is None or reader.name not in COMPARISONS or len(reader.recorded.args) != 2:
+        return False
+    numbers = [literal(one) for one in reader.recorded.args if one.value is None]
+    tensors = [call.graph.of(one.value) for one in reader.recorded.args if one.value is not None]
+    return all(type(one) is int for one in numbers) and all(
+        one is not None and not one.shape and one.dtype in ("int64", "int32") for one in tensors
+    )
+
+
+def loop_of(file: File, read: Element) -> cst.CSTNode | None:
     """Return the outermost loop around that does not bind the tensor."""
-    names = names_in(node.value)
+    names = names_in(read.root)
     found = None
-    for above in nodes_above(file, node):
+    for above in nodes_above(file, read.node):
         if not isinstance(above, LOOPS):
             continue
         target = above.target if isinstance(above, cst.For) else None
         stored = stored_names(above) | (roots(target) if target is not None else set())
-        if stored & names or is_attribute_stored(file, above, node.value):
+        if stored & names or is_attribute_stored(file, above, read.root):
             break
         found = above
     return found

@@ -61,6 +61,21 @@ FOUND = {
     "cube = x.view(2, 4, 16)\nkeep, aim = mask[:, 0].view(2, 4), target.view(2, 4)\n"
     "return F.cross_entropy(cube[keep], aim[keep])": "cube.flatten(0, 1)",
 }
+FOUND |= {
+    "best = x.view(8, 4, 4).argmax(-1)\nout = []\nfor b in range(best.size(0)):\n    last = -1\n"
+    "    for t in range(best.size(1)):\n        k = best[b, t].item()\n"
+    "        if k != last:\n            out.append(k)\n        last = k\n"
+    "return torch.tensor(out)": "k = best_list[b][t]",
+    "total = x[0, 0] * 0\nfor i in range(8):\n    for j in range(16):\n"
+    "        if mask[i][j] and not mask[i, j - 1]:\n            total = total + x[i, j]\n"
+    "return total": "if mask_list[i][j] and not mask_list[i][j - 1]:",
+    "count = 0\nfor i in range(len(target)):\n    if target[i] == lengths[i]:\n        count += 1\n"
+    "return x * count": "if target_list[i] == lengths_list[i]:",
+    "total = x[0, 0] * 0\nfor i in range(len(target)):\n    if target[i] != 3:\n"
+    "        total = total + x[i, target[i]]\nreturn total": (
+        "if target_list[i] != 3:\n                total = total + x[i, target_list[i]]"
+    ),
+}
 FOUND["z = x + 0\nz[mask] = y[mask]\nreturn z"] = "z.copy_(torch.where(mask, y, z))"
 LEFT = [
     "z = x + 0\nz[mask] = y[mask] * 2\nreturn z",
@@ -85,6 +100,17 @@ LEFT = [
     "return torch.stack(rows)",
     "rows = []\nfor row, n in zip(x, lengths):\n    rows.append(row[: int(n)].mean() * n.float())\n"
     "return torch.stack(rows)",  # the tensor itself is read
+    "count = 0\nfor i in range(8):\n    if x[i, 0] > 0.1:\n        count += 1\n"
+    "return x * count",  # 0.1 is another number in float32
+    "count = 0\nfor i in range(8):\n    if target[i] > 2.5:\n        count += 1\n"
+    "return x * count",
+    "found = []\nfor i in range(8):\n    found.append(target[i] == 3)\n"
+    "return torch.stack(found)",  # no test
+    "total = 0.0\nfor i in range(8):\n    total += x[i, 0].item()\n"
+    "return y * total",  # one of 16 numbers
+    "total = 0\nfor i in range(8):\n    if target[i] > 2:\n        total += 1\n"
+    "    target = target + 1\nreturn x * total",
+    "names = {0: 1}\nreturn x * sum(names.get(target[i], 2) for i in range(8))",
     "p = x[mask]\nreturn p.sum(), p",
     "p = x[mask]\nif self.training:\n    self.kept.append(p)\nreturn p.sum()",
     "return x[mask].max()",
