@@ -25,7 +25,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.loop import Loop
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
-from cudal1_ci.propose.recorded.spans import any_class, host_number
+from cudal1_ci.propose.recorded.spans import any_class, host_number, wide_mask
 from cudal1_ci.propose.recorded.windows import moving
 
 
@@ -242,6 +242,8 @@ class Batch:
         if not x.is_new or root not in self.locals:
             self.check_outer(name, root)
         self.forget(name, views_too=False)
+        if self.write_span(x, parts, value, dtype):
+            return
         dim = next((at for at, one in enumerate(parts, 1) if not is_whole(one)), 1)
         if dim > 1 and dim == len(parts) <= x.rank and isinstance(parts[-1], cst.Slice):
             if self.lift.varies(value) or not self.lift.varies(parts[-1]):
@@ -263,6 +265,28 @@ class Batch:
             self.lines.append(f"{x.code}[:] = torch.where({mask}, {other}, {x.code})")
         else:
             self.lines.append(f"{bracketed(x.code)}[{index_code}] = {new}")
+
+    def write_span(
+        self, x: Lifted, parts: list[cst.BaseSlice], value: cst.BaseExpression, dtype: str
+    ) -> bool:
+        """Write the first positions of another tensor, as many as each turn's length, into the
+        same ones of a tensor of its shape: `out[i, :n] = x[i, :n].flip(0)`."""
+        if not self.lift.is_span(parts[0]) or not all(map(is_whole, parts[1:])):
+            return False
+        if not self.lift.varies(value):
+            return False
+        found = self.lift.lift_any(value)
+        upper = cst.ensure_type(parts[0], cst.Slice).upper
+        if not found.valid or upper is None or self.lift.lift_any(upper).code != found.length:
+            return False
+        is_same = (found.rank, self.lift.dtype(value)) == (x.rank, dtype)
+        out, other = map(rows_of, (x.code, found.code))
+        is_own = out != other and self.loop.is_own(out)
+        if not is_same or not is_own or not self.loop.has_shape_of(out, other):
+            raise Refused
+        new = f"torch.where({wide_mask(found)}, {found.code}, {x.code})"
+        self.lines.append(f"{bracketed(x.code)}[:] = {new}")
+        return True
 
     def held_dtype(self, name: str) -> str:
         found = self.loop.call.graph.of(self.loop.held(name, self.loop.inside))
@@ -752,6 +776,17 @@ def bound_by(node: cst.BaseSmallStatement) -> set[str]:
 def root_of(code: str) -> str:
     """Return the local that a chain of subscripts and attributes begins with."""
     return next(iter(roots(cst.parse_expression(code))), "")
+
+
+def rows_of(code: str) -> str:
+    """Return the local that code takes rows of, perhaps with their positions in another order;
+    "" for other code."""
+    node = cst.parse_expression(code)
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        node = node.func.value if node.func.attr.value == "gather" else node
+    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
+        node = node.value
+    return node.value if isinstance(node, cst.Name) else ""
 
 
 def is_write(node: cst.BaseSmallStatement) -> bool:

@@ -50,12 +50,13 @@ from cudal1_ci.propose.recorded.lifted import (
     size_of,
     within,
 )
-from cudal1_ci.propose.recorded.source import STRINGS, File, Source, bracketed
+from cudal1_ci.propose.recorded.source import STRINGS, File, Source, bracketed, calls_functional
 from cudal1_ci.propose.recorded.spans import (
     FLOATS,
     REDUCED,
     any_class,
     by_class,
+    flipped,
     host_number,
     masked,
     reduced,
@@ -98,6 +99,8 @@ class Lift:
     """What writes a loss of a turn for all turns."""
     joined: Callable[[Lift, cst.Call, str], Lifted] | None = None
     """What writes a join of a turn's tensors for all turns."""
+    distribution: Callable[[Lift, cst.Call], Lifted | None] | None = None
+    """What makes the distributions of all turns as one, and calls their methods."""
     modules: dict[str, str] = field(default_factory=dict)
     """Code of the lists of which names of the loop are the modules."""
     turns: str = ""
@@ -185,6 +188,10 @@ class Lift:
             if number.rank or number.turns != 0 or self.dtype(read) not in INDEX_DTYPES:
                 raise Refused
             return replace(number, is_host=True)
+        if isinstance(node, cst.Call) and self.distribution is not None:
+            law = self.distribution(self, node)
+            if law is not None:
+                return law
         if isinstance(node, cst.Call) and node not in self.operations and self.helper is not None:
             return self.helper(self, node)
         if isinstance(node, cst.IfExp):
@@ -537,6 +544,10 @@ class Lift:
             if x.classes and x.code and self.is_float(real[0]) and self.bounds is not None:
                 return by_class(node, made, x, name, self.bounds.high, self.kept)
         name = operation.name
+        if name == "flip" and self.varies(real[0]):
+            x, dims = self.lift_any(real[0]), [self.code(one) for one in (*real[1:], *named)]
+            if x.valid and [one.strip("[(,)]") for one in dims] == ["0"]:
+                return flipped(x, self.kept)
         if name == "einsum":
             return self.einsum(node, plain)
         own = None if self.loss is None else self.loss(self, node, name, real)
@@ -616,6 +627,10 @@ class Lift:
         """Return a call whose dimensions are counted from the turns."""
         x = self.lift(operands[0])
         rank, given = self.rank(node), operands[1:]
+        if calls_functional(self.file, node):  # F.softmax(x, -1) is recorded with a name
+            given = [one.value for one in node.args if one.keyword is None][1:]
+            if any(self.varies(one) for one in given):
+                raise Refused
         for argument in node.args:
             if argument.keyword is not None and argument.keyword.value == "dim":
                 given = [argument.value]

@@ -104,6 +104,8 @@ class Lifted:
     """Positions and their mask, if it is the positions that a mask lets through."""
     valid: str = ""
     """Code of the mask of the positions that a turn has, if those are the first ones."""
+    length: str = ""
+    """Code of the numbers of those positions."""
     classes: str = ""
     """Code of the classes of rows, if a turn has those of its class; without other code it is the
     mask of them."""
@@ -116,12 +118,14 @@ class Lifted:
     """Whether a turn has it as a number of the host."""
     has_windows: bool = False
     """Whether turns may share elements, as windows that slide over a tensor do."""
+    is_distribution: bool = False
+    """Whether it is a distribution, of samples with that many dimensions."""
 
     @property
     def is_tensor(self) -> bool:
         """Return whether it is one tensor of one size in all turns."""
         is_part = self.ragged is not None or self.valid or self.classes or self.repeats
-        return not (self.pair or is_part or self.is_host)
+        return not (self.pair or is_part or self.is_host or self.is_distribution)
 
     def first(self) -> Lifted:
         """Return it with the turns as first dimension."""

@@ -11,6 +11,7 @@ import libcst as cst
 from cudal1_ci.propose.editing.terms import names_in, portable
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds
+from cudal1_ci.propose.recorded.distributions import distribution
 from cudal1_ci.propose.recorded.folded import folded, joined_parts
 from cudal1_ci.propose.recorded.graph import VIEWS, Operation
 from cudal1_ci.propose.recorded.helpers import mapped
@@ -145,7 +146,7 @@ class Loop:
         lift.lines = [] if isinstance(self.node, cst.For) else None
         lift.helper, lift.stacked = mapped, stacked
         lift.folded, lift.joined = folded, joined_parts
-        lift.loss = loss
+        lift.loss, lift.distribution = loss, distribution
         lift.functional = self.call.source.functional(self.name)[0]
         if isinstance(self.target, cst.Name):
             lift.bounds = self.bounds(self.target.value, any_order=any_order)
@@ -270,6 +271,19 @@ class Loop:
                 if link & tied:
                     tied |= link
         return tied.issuperset(names)
+
+    def has_shape_of(self, name: str, other: str) -> bool:
+        """Return whether a tensor was made before the loop with the shape of another one."""
+        bindings, (start, last) = self.bindings(), self.lines()
+        line, assign = bindings.get(name, [(0, None)])[0]
+        if len(bindings.get(name, ())) != 1 or assign is None or line >= start:
+            return False
+        made = assign.value
+        is_like = isinstance(made, cst.Call) and self.code(made.func).startswith("torch.")
+        is_like = is_like and self.code(made.func).endswith("_like")  # type: ignore[attr-defined]
+        like = made.args[0].value if is_like and made.args else made  # type: ignore[attr-defined]
+        is_kept = all(at < line or at > last for at, _ in bindings.get(other, ()))
+        return is_kept and shape_of(like) == other
 
     def row_links(self) -> Iterator[set[str]]:
         """Yield names of tensors, and code of sizes, that are of the same number of rows."""

@@ -279,8 +279,7 @@ class Source:
     def is_functional(self, node: cst.Call, name: str) -> bool:
         """Return whether an expression calls a function of `torch.nn.functional`."""
         file = self.file(name)
-        dotted = None if file is None else names_of(file.module, "").dotted(node.func)
-        return (dotted or "").startswith("torch.nn.functional.")
+        return file is not None and calls_functional(file, node)
 
     def scope(self, operation: Operation) -> dict[str, Argument]:
         """Return the local variables before an operation."""
@@ -379,6 +378,12 @@ class Source:
         maker = self.graph.maker.get(argument.value)
         place = None if maker is None else self.place(maker)
         return place is not None and place.node is node
+
+
+def calls_functional(file: File, node: cst.Call) -> bool:
+    """Return whether an expression of a file calls a function of `torch.nn.functional`."""
+    dotted = names_of(file.module, "").dotted(node.func)
+    return (dotted or "").startswith("torch.nn.functional.")
 
 
 def is_statement(node: cst.CSTNode) -> bool:

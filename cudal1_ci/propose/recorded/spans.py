@@ -41,7 +41,29 @@ def masked(x: Lifted, bound: Lifted, rank: int, keep: Callable[[str, str], str])
     size = f"{whole}.size(1)"
     limit = f"torch.where({number} < 0, {number} + {size}, {number})[:, None]"
     valid = keep(f"torch.arange({size}, device={whole}.device) < {limit}", "valid")
-    return Lifted(whole, rank, 0, is_new=False, valid=valid)
+    return Lifted(whole, rank, 0, is_new=False, valid=valid, length=bound.code)
+
+
+def flipped(x: Lifted, keep: Callable[[str, str], str]) -> Lifted:
+    """Return the first positions of each turn in the opposite order."""
+    whole = bracketed(x.code)
+    steps = f"torch.arange({whole}.size(1), device={whole}.device)"
+    count = f"{bracketed(x.valid)}.sum(1, keepdim=True)"
+    index = keep(f"({count} - 1 - {steps}) % {whole}.size(1)", "index")
+    return replace(x, code=gathered(x, index, 1), is_new=True, is_computed=True)
+
+
+def gathered(x: Lifted, index: str, at: int) -> str:
+    """Return code that reads a dimension of turns at a row of positions for each turn."""
+    whole, before, after = bracketed(x.code), ", None" * (at - 1), ", None" * (x.rank - at)
+    spread = f"[:{before}, :{after}]" if before or after else ""
+    return f"{whole}.gather({at}, {bracketed(index)}{spread}.expand_as({whole}))"
+
+
+def wide_mask(x: Lifted) -> str:
+    """Return the mask of the positions of each turn, with as many dimensions as turns have."""
+    nones = ", None" * (x.rank - 1)
+    return f"{bracketed(x.valid)}[...{nones}]" if nones else x.valid
 
 
 def reduced(
@@ -65,7 +87,7 @@ def reduced(
     if not is_over_first(node, operations, x) or not dtype.startswith(FLOATS):
         raise Refused
     nones = "".join(", None" for _ in range(x.rank - 1))
-    mask = f"{bracketed(x.valid)}[...{nones}]" if nones else x.valid
+    mask = wide_mask(x)
     count = f"{bracketed(x.valid)}.sum(1)"
     wide = f"[:{nones}]" if nones else ""
     total = f"torch.where({mask}, {x.code}, 0).sum(1)"
@@ -174,13 +196,10 @@ def rolled(x: Lifted, shift: Lifted, dim: int, keep: Callable[[str, str], str]) 
         keep: Returns a name for code.
     """
     whole, at = bracketed(x.code), dim % x.rank + 1
-    before, after = ", None" * (at - 1), ", None" * (x.rank - at)
     number = f"{bracketed(shift.code)}.to({whole}.device)"
     steps = f"torch.arange({whole}.size({at}), device={whole}.device)"
     index = keep(f"({steps} - {number}[:, None]) % {whole}.size({at})", "index")
-    spread = f"[:{before}, :{after}]" if before or after else ""
-    code = f"{whole}.gather({at}, {bracketed(index)}{spread}.expand_as({whole}))"
-    return Lifted(code, x.rank, 0, is_computed=True)
+    return Lifted(gathered(x, index, at), x.rank, 0, is_computed=True)
 
 
 def is_over_first(node: cst.Call, operations: Sequence[Operation], x: Lifted) -> bool:

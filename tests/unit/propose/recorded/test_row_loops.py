@@ -121,6 +121,12 @@ for b in range(x.size(0)):
     probs[b] = F.softmax(row, dim=-1)
 return probs
 """,
+    "softmax by position": """
+rows = []
+for row in x:
+    rows.append(F.softmax(row, -1) + F.log_softmax(row * 2, 0))
+return torch.stack(rows)
+""",
     "penalty": """
 for i in range(x.shape[0]):
     score = x[i, ids[i]]

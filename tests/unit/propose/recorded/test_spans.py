@@ -88,6 +88,31 @@ for i in range(x.size(0)):
 packed = torch.cat(parts, dim=0)
 return packed * 2
 """,
+    "reversed": """
+out = torch.zeros_like(x)
+for i in range(x.size(0)):
+    n = int(lengths[i])
+    out[i, :n] = x[i, :n].flip(0)
+return out
+""",
+    "reversed in a copy": """
+out = bare.clone()
+for i, n in enumerate(some.tolist()):
+    out[i, :n] = torch.flip(bare[i, :n], dims=[0])
+return out
+""",
+    "the first ones": """
+out = torch.full_like(x, -1.0)
+for i in range(len(x)):
+    out[i, : lengths[i]] = x[i, : lengths[i]]
+return out
+""",
+    "sums of reversed rows": """
+out = []
+for row, n in zip(x, some):
+    out.append(row[: int(n)].flip([0]).sum(0))
+return torch.stack(out)
+""",
 }
 LEFT = {
     "from a position on": "out.append(x[i, int(some[i]) - 1 :].sum(0))",
@@ -130,6 +155,31 @@ out = []
 for i in range(x.size(0)):
     {LEFT[name]}
 return torch.stack(out)
+"""
+    assert "batched_loop" not in proposed(tmp_path, text_of(body), loops.RULES)
+
+
+WRITTEN = {
+    "of a longer tensor": (
+        "torch.zeros(x.size(0), x.size(1) + 1, 4)",
+        "out[i, :n] = x[i, :n].flip(0)",
+    ),
+    "along columns": ("torch.zeros_like(x)", "out[i, :n] = x[i, :n].flip(-1)"),
+    "of the row before": ("x.view_as(x)", "out[i, :n] = x[i - 1, :n].flip(0)"),
+    "of the whole row": ("torch.zeros_like(x)", "out[i, :n] = x[i].flip(0)[:n]"),
+    "from a later position": ("torch.zeros_like(x)", "out[i, 1:n] = x[i, : n - 1].flip(0)"),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_other_writes_of_parts_are_left_alone(tmp_path: Path, name: str) -> None:
+    made, line = WRITTEN[name]
+    body = f"""
+out = {made}
+for i in range(x.size(0)):
+    n = int(some[i])
+    {line}
+return out
 """
     assert "batched_loop" not in proposed(tmp_path, text_of(body), loops.RULES)
 

@@ -242,6 +242,83 @@ def test_numbers_of_turns_are_tensors(tmp_path: Path, name: str) -> None:
     assert_found(tmp_path, NUMBERS[name], "torch.arange(")
 
 
+DISTRIBUTIONS = {
+    "a normal one of each step": (
+        """
+out = []
+for t in range(x.size(1)):
+    dist = torch.distributions.Normal(x[:, t], x[:, t].exp())
+    out.append(dist.log_prob(x[:, t] * 2).sum(-1) + dist.entropy().mean(-1))
+return torch.stack(out)
+""",
+        "distribution.entropy().mean(",
+    ),
+    "classes of each row": (
+        """
+taken = x[..., 0].gt(0).long()
+out, bonus = [], []
+for i in range(x.size(0)):
+    m = torch.distributions.Categorical(logits=x[i])
+    out.append(m.log_prob(taken[i]))
+    bonus.append(m.entropy().mean())
+return torch.stack(out) + torch.stack(bonus)[:, None]
+""",
+        "torch.distributions.Categorical(logits=x)",
+    ),
+    "a shared scale, in a comprehension": (
+        """
+scale = self.table[0, :5].abs()
+return torch.stack([torch.distributions.Laplace(m, scale).log_prob(m + 1) for m in x], dim=1)
+""",
+        "torch.distributions.Laplace(x, scale).log_prob(x + 1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_distributions_of_turns_are_one(tmp_path: Path, name: str) -> None:
+    body, part = DISTRIBUTIONS[name]
+    assert_found(tmp_path, body, part)
+
+
+DRAWN = {
+    "a sample": "out.append(torch.distributions.Normal(x[:, t], 1.0).sample())",
+    "a sample's probability": (
+        "d = torch.distributions.Normal(x[:, t], 1.0)\n    out.append(d.log_prob(d.sample()))"
+    ),
+    "a wider scale": "out.append(torch.distributions.Normal(x[0, t], x.exp()).log_prob(x))",
+    "samples of more dimensions": (
+        "out.append(torch.distributions.Normal(x[0, t], 1.0).log_prob(x[:, t : t + 1]))"
+    ),
+    "a distribution of vectors": (
+        "out.append(torch.distributions.MultivariateNormal(x[:, t], torch.eye(5)).log_prob(x[:, t]))"
+    ),
+    "a class of the checkout": "out.append(Normal(x[:, t]).log_prob(x[:, t]))",
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_distributions_that_differ_are_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+out = []
+for t in range(x.size(1)):
+    {DRAWN[name]}
+return torch.stack(out)
+"""
+    helper = """
+class Normal:
+    def __init__(self, mean):
+        self.mean = mean
+
+    def log_prob(self, one):
+        return (one - self.mean) * one.sum()
+
+
+class Model"""
+    text = text_of(body).replace("class Model", helper.lstrip())
+    assert proposed(tmp_path, text, loops.RULES) == {}
+
+
 LEFT = {
     "a roll of all dimensions": "out.append(torch.roll(x[:, t], int(x[0, t, 0])))",
     "a number beside small ones": "out.append(x[:, t].int() * t)",
