@@ -57,7 +57,7 @@ def find_counts(call: Call) -> Iterator[Change]:
         except Refused:
             continue
         if counts:
-            yield counted(loop, lift.bounds.high, lift.bounds.index, counts)
+            yield counted(loop, lift, counts)
 
 
 def counts_in(loop: Loop, lift: Lift) -> dict[cst.CSTNode, tuple[Mask, str]]:
@@ -164,14 +164,14 @@ def compared(loop: Loop, lift: Lift, operation: Operation) -> Mask | None:
     return Mask(operation.name, (classes,))
 
 
-def counted(
-    loop: Loop, high: str, index: str, counts: dict[cst.CSTNode, tuple[Mask, str]]
-) -> Change:
+def counted(loop: Loop, lift: Lift, counts: dict[cst.CSTNode, tuple[Mask, str]]) -> Change:
     """Return a loop that reads counts which are made before it."""
+    assert lift.bounds is not None
+    high, index = lift.bounds.high, lift.bounds.index
     node: cst.CSTNode = loop.node
     above = [node, *loop.file.above(node)]
     statement = next(one for one in above if is_statement(one))
-    lines = Lines({one.value for one in within(loop.function) if isinstance(one, cst.Name)})
+    lines = Lines(lift.taken)
     new = {}
     for sum_, (mask, dtype) in counts.items():
         codes = [loop.code(one) for one in mask.classes]
@@ -181,7 +181,7 @@ def counted(
     assert isinstance(swapped, cst.CSTNode)
     return Change(
         file=loop.name,
-        new={statement: "\n".join([*lines.made, loop.code(swapped)])},
+        new={statement: "\n".join([*(lift.lines or ()), *lines.made, loop.code(swapped)])},
         found=shown_loop(loop),
         modules=frozenset(("torch",)),
         definitions=COUNTED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -24,11 +24,13 @@ from cudal1_ci.propose.recorded.lifted import (
     Lifted,
     Refused,
     integer,
+    is_impure,
     size_of,
     within,
 )
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File
+from cudal1_ci.propose.recorded.spans import host_number
 from cudal1_ci.propose.recorded.stacked import is_stack, stacked
 from cudal1_ci.propose.recorded.turn_losses import loss
 from cudal1_ci.propose.recorded.windows import Locals, Moving, Starts, is_fixed
@@ -149,7 +151,7 @@ class Loop:
         lift.loss, lift.distribution = loss, distribution
         lift.functional = self.call.source.functional(self.name)[0]
         if isinstance(self.target, cst.Name):
-            lift.bounds = self.bounds(self.target.value, any_order=any_order)
+            lift.bounds = self.bounds(self.target.value, any_order=any_order, keep=lift.kept)
             if lift.bounds is not None:
                 return lift
             if self.step_through(lift, self.target.value):
@@ -404,8 +406,21 @@ class Loop:
         near = self.call.graph.operations[max(first - 200, 0) : last + 200]
         return [one for one in near if one.recorded.frame in wanted]
 
-    def bounds(self, index: str, *, any_order: bool = False) -> Bounds | None:
-        """Return what the loop counts, if it is over `range(high)` or `range(low, high)`."""
+    def bounds(
+        self,
+        index: str,
+        *,
+        any_order: bool = False,
+        keep: Callable[[str, str], str] | None = None,
+    ) -> Bounds | None:
+        """Return what the loop counts, if it is over `range(high)` or `range(low, high)`.
+
+        Args:
+            index: The name that counts.
+            any_order: Whether it may count down.
+            keep: Returns a name for code that runs before the loop. Without it, no number of
+                operations is counted to.
+        """
         over = self.over
         if any_order and isinstance(over, cst.Call) and self.code(over.func) == "reversed":
             over = over.args[0].value
@@ -427,10 +442,21 @@ class Loop:
         parts = list(leaves(high))
         if low < 0 or not all(isinstance(one, plain) for one in parts):
             return None
-        for one in within(high):
-            if isinstance(one, cst.Call) and not is_size(one):
+        calls = [one for one in within(high) if isinstance(one, cst.Call) and not is_size(one)]
+        code = self.code(high)
+        if calls:
+            is_number = isinstance(self.node, cst.For) and all(map(self.is_of_host, calls))
+            if keep is None or not is_number:
                 return None
-        return Bounds(index, low, self.code(high), frozenset(self.sizes()))
+            code = keep(f"max({code}, 0)", "count")
+        return Bounds(index, low, code, frozenset(self.sizes()))
+
+    def is_of_host(self, node: cst.Call) -> bool:
+        """Return whether a call reads a number of the host, or is an operation without effects."""
+        if host_number(node) is not None:
+            return True
+        made = self.operations.get(node, [])
+        return bool(made) and not any(map(is_impure, made))
 
     def sizes(self) -> Iterator[tuple[str, str, int]]:
         """Yield code that is the size of a dimension of a local tensor all through the loop."""

@@ -72,6 +72,8 @@ def sunk(loop: Loop, lift: Lift) -> Change:
     if len(ranks) != 1 or None in held:
         raise Refused
     lift.known[state] = Lifted(f"torch.stack({outs})", ranks.pop(), 0)
+    if lift.lines:
+        raise Refused  # names that are bound before the loop
     lift.lines = None
     lifted = lift.lift(output)
     if not lifted.is_computed:

@@ -206,6 +206,46 @@ def test_helpers_are_mapped_over_turns(tmp_path: Path, name: str) -> None:
     assert_found(tmp_path, body if body.startswith("return") else f"out = []\n{body}", part)
 
 
+COUNTED = {
+    "the longest of some lengths": "int(lengths.max())",
+    "the longest but for the end": "lengths.max().item() - 2",
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_number_that_is_read_from_a_tensor_is_counted_to(tmp_path: Path, name: str) -> None:
+    body = f"""
+lengths = x[:, 0, 0].abs().long() + 5
+h = torch.zeros_like(x[:, 0])
+for t in range({COUNTED[name]}):
+    h = h * 0.5 + (x[:, t] * 2).tanh()
+return h
+"""
+    text = text_of(body)
+    new = proposed(tmp_path, text, loops.RULES)["hoisted_from_loop"]
+    assert f"count = max({COUNTED[name]}, 0)" in new and "x[:, :count] * 2" in new
+    for rows in (1, 3, 8):
+        sized = f"ROWS, STEPS = {rows}, 12"
+        assert_same(tmp_path, *(t.replace("ROWS, STEPS = 3, 12", sized) for t in (text, new)))
+
+
+@pytest.mark.parametrize(
+    "line", ["outs.append(h * x[:, t])", "outs.append(h.exp())\n    lengths = lengths - 1"]
+)
+@pytest.mark.parametrize("over", ["int(lengths.max())", "int(torch.randint(3, 5, ()))"])
+def test_numbers_that_loops_may_not_count_to(tmp_path: Path, line: str, over: str) -> None:
+    body = f"""
+lengths = x[:, 0, 0].abs().long() + 5
+h, outs = torch.zeros_like(x[:, 0]), []
+for t in range({over}):
+    h = (h * 0.5).cumsum(-1) + x[:, t].sort()[0].unique_consecutive()[: h.size(1)]
+    {line}
+return torch.stack(outs)
+"""
+    found = proposed(tmp_path, text_of(body), loops.RULES)
+    assert "count" not in "".join(found.values())
+
+
 NUMBERS = {
     "rows that roll": """
 by = x[:, 0, 0].mul(9).long()
