@@ -144,11 +144,18 @@ class Batch:
         if bounds is not None:
             number = moving(value, bounds.index, self.lift.numbers, self.lift.changing)
         self.lift.numbers.pop(name, None)
+        self.lift.edges.pop(name, None)
         if number is not None:
             self.forget(name)
             self.stored.add(name)
             self.lift.known.pop(name, None)
             self.lift.numbers[name] = number
+            return
+        if is_edge(value):
+            self.forget(name)
+            self.stored.add(name)
+            self.lift.known.pop(name, None)
+            self.lift.edges[name] = value
             return
         lifted = self.lift.lift_any(value)
         self.stored.add(name)
@@ -776,6 +783,16 @@ def bound_by(node: cst.BaseSmallStatement) -> set[str]:
 def root_of(code: str) -> str:
     """Return the local that a chain of subscripts and attributes begins with."""
     return next(iter(roots(cst.parse_expression(code))), "")
+
+
+def is_edge(node: cst.BaseExpression) -> bool:
+    """Return whether an expression is the end of a window that another end cuts."""
+    return (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Name)
+        and node.func.value in ("max", "min")
+        and len(node.args) == 2
+    )
 
 
 def rows_of(code: str) -> str:

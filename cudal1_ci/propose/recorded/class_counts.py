@@ -12,7 +12,7 @@ from cudal1_ci.propose.recorded.batch import shown_loop
 from cudal1_ci.propose.recorded.certainty import CONDITIONS
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
+from cudal1_ci.propose.recorded.lifted import Refused, Swap
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import is_statement

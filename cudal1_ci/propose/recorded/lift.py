@@ -64,7 +64,18 @@ from cudal1_ci.propose.recorded.spans import (
     softmax_by_class,
     spread_to_rows,
 )
-from cudal1_ci.propose.recorded.windows import Moving, Starts, moving, unfolded, width
+from cudal1_ci.propose.recorded.windows import (
+    Moving,
+    Starts,
+    clipped,
+    moving,
+    reduced_windows,
+    unfolded,
+    width,
+)
+
+ROLLING = frozenset(("sum", "mean", "amax", "amin"))
+"""Reductions of windows that the ends of a tensor cut."""
 
 
 @dataclass
@@ -108,6 +119,8 @@ class Lift:
     functional: str = "torch.nn.functional"
     numbers: dict[str, Moving] = field(default_factory=dict)
     """Numbers of the host that names of the loop hold."""
+    edges: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    """Ends of windows that names of the loop hold: `max(0, t - 4)`."""
     starts: Starts | None = None
     """Of a loop over a range with a step."""
 
@@ -171,7 +184,7 @@ class Lift:
             return part
         if isinstance(node, cst.Name):
             found = self.known.get(node.value)
-            if found is None and node.value in self.numbers:
+            if found is None and node.value in self.numbers.keys() | self.edges.keys():
                 raise Refused
             if found is None:
                 line = self.line(node)
@@ -537,6 +550,10 @@ class Lift:
             if x.classes and x.code and self.is_float(real[0]):
                 made = self.operations[node]
                 return softmax_by_class(node, made, x, self.bounds.high, self.kept)
+        if name in ROLLING and isinstance(real[0], cst.Subscript):
+            rolling = self.rolling(node, name, real[0])
+            if rolling is not None:
+                return rolling
         if name in REDUCED and self.varies(real[0]):
             x, made, dtype = self.lift_any(real[0]), self.operations[node], self.dtype(real[0])
             if x.valid:
@@ -945,6 +962,34 @@ class Lift:
         base = f"{base}[{', '.join(listed)}]" if any(o != ":" for o in listed) else base
         code = unfolded(base, turns, size, lower.step, count, rank)
         return Lifted(code, rank, turns, is_new=False, has_windows=True)
+
+    def rolling(self, node: cst.Call, name: str, of: cst.Subscript) -> Lifted | None:
+        """Return the reduction of windows around each position that the ends of a tensor cut:
+        `x[:, max(0, t - 4) : t + 1].mean(1)`. None for another one."""
+        parts, rank = [one.slice for one in of.slice], self.rank(of)
+        turning = [i for i, one in enumerate(parts) if self.varies(one)]
+        bounds, base = self.bounds, self.code(of.value)
+        if self.varies(of.value) or len(turning) != 1 or bounds is None or bounds.low:
+            return None
+        at = turning[0]
+        dim, part = self.position(parts, at, rank, is_kept=True), parts[at]
+        others = [one for i, one in enumerate(parts) if i != at]
+        if not isinstance(part, cst.Slice) or not all(
+            is_whole(o) or is_ellipsis(o) for o in others
+        ):
+            return None
+        sizes = {one for one, *where in bounds.sizes if where == [base, dim]}
+        ends = sizes | {f"{base}.{how}" for how in (f"size({dim})", f"shape[{dim}]")}
+        ends |= {f"len({base})"} if dim == 0 else set()
+        reach = clipped(part, bounds.index, ends, self.edges, self.changing)
+        is_float = self.dtype(of).startswith(FLOATS)
+        if reach is None or bounds.high not in ends or not (is_float and base.isidentifier()):
+            return None
+        given = [one.value for one in node.args if one.value is not of]
+        if [one % rank for one in map(integer, given)] != [dim] and (given or rank > 1):
+            return None
+        code = reduced_windows(base, dim, rank, reach, name, self.kept)
+        return Lifted(code, rank - 1, dim, is_computed=True)
 
     def dtype(self, node: cst.BaseExpression) -> str:
         if node in self.ranks:

@@ -331,7 +331,7 @@ def find_two_valued(call: Call) -> Iterator[Change]:
 
 KL_OF_TWO = """
 def kl_of_two(logs, column, low, high):
-    \"\"\"Return kl_div of each row with a target that is `high` at `column` and `low` elsewhere.\"\"\"
+    \"\"\"Return kl_div of each row with a target of `high` at `column` and `low` elsewhere.\"\"\"
     own, others = (one * math.log(one) if one > 0 else 0.0 for one in (high, low))
     picked = logs.gather({dim}, column).squeeze({dim})
     rest = low * logs.sum({dim}) + (high - low) * picked

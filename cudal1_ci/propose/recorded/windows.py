@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -114,6 +114,78 @@ def terms_of(node: cst.BaseExpression, locals_: Locals) -> Counter[str]:
     return found
 
 
+def clipped(
+    part: cst.Slice,
+    index: str,
+    ends: Collection[str],
+    edges: Mapping[str, cst.BaseExpression],
+    changing: set[str],
+) -> tuple[str, str, str] | None:
+    """Return how far a window reaches before the position of its turn, and behind it, where the
+    ends of the tensor cut it, and both together: `max(0, t - 2) : t + 1` is 2, 1 and 3. None for
+    another slice.
+
+    Args:
+        part: The slice.
+        index: The name that counts the positions.
+        ends: Code of the size of the dimension.
+        edges: Numbers of the host that locals of a turn are.
+        changing: Names that turns bind.
+    """
+    lower, upper = (
+        edges.get(one.value, one) if isinstance(one, cst.Name) else one
+        for one in (part.lower, part.upper)
+    )
+    first = other_than("max", lower, ("0",))
+    last = other_than("min", upper, ends) or upper
+    if part.step is not None or first is None or last is None:
+        return None
+    codes, size = [], Counter[str]()
+    for node, sign in ((first, -1), (last, 1)):
+        terms = terms_of(node, {})
+        fixed = [cst.parse_expression(one) for one in terms if one not in ("", index)]
+        if terms[index] != 1 or not all(is_fixed(one, changing) for one in fixed):
+            return None
+        reach = {one: n * sign for one, n in terms.items() if one != index}
+        size.update(reach)
+        codes.append(sum_code(reach))
+    return codes[0], codes[1], sum_code(size)
+
+
+def other_than(
+    function: str, node: cst.BaseExpression | None, known: Collection[str]
+) -> cst.BaseExpression | None:
+    """Return the argument of `max(0, x)` that is not the known one; None for another call."""
+    if not isinstance(node, cst.Call) or len(node.args) != 2 or code_of(node.func) != function:
+        return None
+    others = [one.value for one in node.args if code_of(one.value) not in known]
+    is_plain = not any(one.star or one.keyword for one in node.args)
+    return others[0] if len(others) == 1 and is_plain else None
+
+
+def sum_code(terms: Mapping[str, int]) -> str:
+    """Return code of a sum of terms, each of them as often as its number says."""
+    number = terms.get("", 0)
+    found = [(n, one) for one, n in terms.items() if one and n]
+    parts = [
+        (n, one if n == 1 and is_product(one) else bracketed(one))
+        for n, one in sorted(found, reverse=True)
+    ]
+    parts += [(number, "")] * bool(number or not parts)
+    code = ""
+    for n, one in parts:
+        term = one if abs(n) == 1 and one else f"{abs(n)} * {one}".removesuffix(" * ")
+        code += (f" {'-' if n < 0 else '+'} " if code else "-" * (n < 0)) + term
+    return code
+
+
+def is_product(code: str) -> bool:
+    """Return whether code binds closer than a sum."""
+    node = cst.parse_expression(code)
+    operators = cst.Multiply | cst.FloorDivide
+    return isinstance(node, cst.BinaryOperation) and isinstance(node.operator, operators)
+
+
 def is_fixed(node: cst.BaseExpression, changing: set[str]) -> bool:
     """Return whether a number is the same in all turns, and costs nothing to compute."""
     if names_in(node) & changing:
@@ -125,6 +197,40 @@ def is_fixed(node: cst.BaseExpression, changing: set[str]) -> bool:
 
 def code_of(node: cst.BaseExpression) -> str:
     return portable(node)
+
+
+def reduced_windows(
+    base: str,
+    dim: int,
+    rank: int,
+    reach: tuple[str, str, str],
+    name: str,
+    keep: Callable[[str, str], str],
+) -> str:
+    """Return a reduction of the windows around each position that the ends of a tensor cut.
+
+    Args:
+        base: Code of the tensor.
+        dim: The dimension that windows slide over.
+        rank: Dimensions of the tensor.
+        reach: Code of the positions before and behind, and of both.
+        name: `sum`, `mean`, `amax` or `amin`.
+        keep: Returns a name for code.
+    """
+    before, after, size = reach
+    pads = "0, 0, " * (rank - 1 - dim)
+    fill = {"amax": ', value=float("-inf")', "amin": ', value=float("inf")'}.get(name, "")
+    padded = keep(f"torch.nn.functional.pad({base}, ({pads}{before}, {after}){fill})", "padded")
+    whole = f"{base}.size({dim})"
+    code = f"{padded}.unfold({dim}, {size}, 1).narrow({dim}, 0, {whole})"
+    code += f".{'sum' if name == 'mean' else name}(-1)"
+    if name != "mean":
+        return code
+    steps = keep(f"torch.arange({whole}, device={base}.device)", "steps")
+    low = f"({steps} - {bracketed(before)}).clamp(min=0)"
+    counts = keep(f"({steps} + {bracketed(after)}).clamp(max={whole}) - {low}", "counts")
+    nones = ", None" * (rank - 1 - dim)
+    return f"{code} / {bracketed(counts)}" + (f"[:{nones}]" if nones else "")
 
 
 def unfolded(base: str, dim: int, size: str, step: str, count: str, rank: int) -> str:

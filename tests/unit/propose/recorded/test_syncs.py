@@ -102,8 +102,7 @@ LEFT = [
     "return torch.stack(rows)",  # the tensor itself is read
     "count = 0\nfor i in range(8):\n    if x[i, 0] > 0.1:\n        count += 1\n"
     "return x * count",  # 0.1 is another number in float32
-    "count = 0\nfor i in range(8):\n    if target[i] > 2.5:\n        count += 1\n"
-    "return x * count",
+    "count = 0\nfor i in range(8):\n    if target[i] > 2.5:\n        count += 1\nreturn x * count",
     "found = []\nfor i in range(8):\n    found.append(target[i] == 3)\n"
     "return torch.stack(found)",  # no test
     "total = 0.0\nfor i in range(8):\n    total += x[i, 0].item()\n"

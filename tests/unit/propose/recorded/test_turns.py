@@ -156,6 +156,58 @@ def test_windows_are_one_view(tmp_path: Path, name: str) -> None:
     assert_found(tmp_path, WINDOWS[name], ".unfold(")
 
 
+ROLLING = {
+    "means of what came before": """
+out = torch.zeros_like(x)
+for t in range(x.shape[1]):
+    start = max(0, t - self.size + 1)
+    out[:, t] = x[:, start : t + 1].mean(dim=1)
+return out
+""",
+    "both sides, over the last dimension": """
+wave = x.transpose(1, 2).contiguous()
+steps = wave.size(2)
+low, high, total = [], [], []
+for t in range(steps):
+    lo, hi = max(t - 2, 0), min(steps, t + 3)
+    low.append(wave[..., lo:hi].amin(-1))
+    high.append(wave[:, :, max(t - self.size, 0) : t + self.hop].amax(dim=2))
+    total.append(wave[:, :, lo:hi].sum(2) / 5)
+return torch.stack(low, -1), torch.stack(high, 2), torch.stack(total, -1)
+""",
+    "of rows": """
+row = x[0, :, 0] * 1
+return torch.stack([row[max(0, i - 4) : min(i + 5, len(row))].mean() for i in range(len(row))])
+""",
+}
+
+
+@pytest.mark.parametrize("name", ROLLING)
+def test_windows_that_ends_cut_are_one_view(tmp_path: Path, name: str) -> None:
+    assert_found(tmp_path, ROLLING[name], ".unfold(")
+
+
+CUT = {
+    "products": "out.append(x[:, max(0, t - 2) : t + 1].prod(1))",
+    "another dimension": "out.append(x[:, max(0, t - 2) : t + 1].mean(0).sum(0))",
+    "kept": "out.append(x[:, max(0, t - 2) : t + 1].mean(1, keepdim=True))",
+    "a later start": "out.append(x[:, max(1, t - 2) : t + 2].mean(1))",
+    "windows that grow twice as fast": "out.append(x[:, max(0, t - 2) : t + t + 1].mean(1))",
+    "a number of the turn": (
+        "lo = max(0, t - 2)\n    out.append(x[:, lo : t + 1].sum(1) * (t - lo))"
+    ),
+    "whole numbers": "out.append(x.long()[:, max(0, t - 2) : t + 1].sum(1))",
+}
+
+
+@pytest.mark.parametrize("over", ["x.size(1)", "x.size(1) - 3"])
+@pytest.mark.parametrize("name", CUT)
+def test_other_windows_that_ends_cut_are_left_alone(tmp_path: Path, name: str, over: str) -> None:
+    line = CUT[name] if over == "x.size(1)" else "out.append(x[:, max(0, t - 2) : t + 1].mean(1))"
+    body = f"out = []\nfor t in range({over}):\n    {line}\nreturn torch.stack(out)\n"
+    assert proposed(tmp_path, text_of(body), loops.RULES) == {}
+
+
 REPEATS = {
     "rows for beams": """
 tiled, first = [], []
@@ -331,7 +383,8 @@ DRAWN = {
         "out.append(torch.distributions.Normal(x[0, t], 1.0).log_prob(x[:, t : t + 1]))"
     ),
     "a distribution of vectors": (
-        "out.append(torch.distributions.MultivariateNormal(x[:, t], torch.eye(5)).log_prob(x[:, t]))"
+        "d = torch.distributions.MultivariateNormal(x[:, t], torch.eye(5))\n"
+        "    out.append(d.log_prob(x[:, t]))"
     ),
     "a class of the checkout": "out.append(Normal(x[:, t]).log_prob(x[:, t]))",
 }
