@@ -132,12 +132,18 @@ def number_of(
         return node, item
     if dtype in ("int64", "int32"):
         compared = parent if isinstance(parent, cst.Comparison) else above
-        if isinstance(compared, cst.Comparison) and is_tested(file, compared):
+        if isinstance(compared, cst.Comparison) and orders(compared) and is_tested(file, compared):
             return (node, item) if is_of_integers(call, operation) else None
         reader = call.graph.sole_reader(operation.output)
         if isinstance(parent, cst.Index) and reader is not None and reader.name == "getitem":
             return (node, item) if reader.value(0) != operation.output else None
     return None
+
+
+def orders(node: cst.Comparison) -> bool:
+    """Return whether a test compares two values, by their order or for equality."""
+    others = cst.In | cst.NotIn | cst.Is | cst.IsNot
+    return len(node.comparisons) == 1 and not isinstance(node.comparisons[0].operator, others)
 
 
 def is_tested(file: File, node: cst.BaseExpression) -> bool:
@@ -303,6 +309,47 @@ def drawn(
     return new
 
 
+def find_filtered(call: Call) -> Iterator[Change]:
+    """Find `[i for i in ids if i != blank]` of a tensor: one mask picks what the list holds."""
+    for operation in call.graph.operations:
+        place, whole = call.source.place(operation), call.graph.of(operation.value(0))
+        node = None if place is None else place.node
+        file = None if place is None else call.source.file(place.file)
+        if operation.name != "unbind" or not isinstance(node, cst.ListComp) or file is None:
+            continue
+        is_row = whole is not None and len(whole.shape) == 1 and whole.dtype in ("int64", "int32")
+        test = filter_of(node)
+        if place is None or not is_row or test is None or not isinstance(test.left, cst.Name):
+            continue
+        made = operations_by_node(call, place.file).get(test, [])
+        elements = {*operation.recorded.outputs}
+        compared = [one for one in made if one.value(0) in elements]
+        numbers = {literal(one.argument(1)) for one in compared}
+        is_known = len(numbers) == 1 and all(type(one) is int for one in numbers)
+        if not is_known or any(
+            is_write(one) and one.value(0) in elements for one in call.graph.operations
+        ):
+            continue
+        rows = file.code(node.for_in.iter)
+        mask = file.code(test.with_changes(left=node.for_in.iter))
+        yield Change(place.file, {node: f"list({rows}[{mask}])"}, file.code(node))
+
+
+def filter_of(node: cst.ListComp) -> cst.Comparison | None:
+    """Return the test of a list of the elements of a local that one number passes or not."""
+    loop = node.for_in
+    names = [one.value for one in (node.elt, loop.target, loop.iter) if isinstance(one, cst.Name)]
+    if len(names) != 3 or names[0] != names[1] or loop.inner_for_in or len(loop.ifs) != 1:
+        return None
+    test = loop.ifs[0].test
+    if not isinstance(test, cst.Comparison) or not orders(test) or test.lpar:
+        return None
+    other = test.comparisons[0].comparator
+    is_plain = isinstance(other, cst.Name | cst.Attribute | cst.Integer)
+    own = isinstance(test.left, cst.Name) and test.left.value == names[0]
+    return test if own and is_plain and names[0] not in names_in(other) else None
+
+
 def is_read_after(file: File, loop: cst.For, name: str) -> bool:
     """Return whether a name that a loop binds may be read when the loop is over."""
     function = next(one for one in file.above(loop) if isinstance(one, cst.FunctionDef))
@@ -318,6 +365,6 @@ RULES = (
         family="host synchronization",
         why="the host waits once for all numbers, where it waited in each iteration",
         precondition="the loop does not change the tensor",
-        find=lambda call: [*find_listed(call), *find_drawn(call)],
+        find=lambda call: [*find_listed(call), *find_drawn(call), *find_filtered(call)],
     ),
 )

@@ -21,7 +21,7 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.rand(()))
-        self.kept = []
+        self.kept, self.blank = [], 2
 
     def forward(self, x, y, mask, lengths, target):
         {code}
@@ -69,6 +69,9 @@ FOUND |= {
     "total = x[0, 0] * 0\nfor i in range(8):\n    for j in range(16):\n"
     "        if mask[i][j] and not mask[i, j - 1]:\n            total = total + x[i, j]\n"
     "return total": "if mask_list[i][j] and not mask_list[i][j - 1]:",
+    "ids = torch.unique_consecutive(target)\nids = [i for i in ids if i != self.blank]\n"
+    "return torch.stack([x[0, 0].long(), *ids])": "ids = list(ids[ids != self.blank])",
+    "return len([n for n in lengths if n >= 3]) * x": "len(list(lengths[lengths >= 3]))",
     "count = 0\nfor i in range(len(target)):\n    if target[i] == lengths[i]:\n        count += 1\n"
     "return x * count": "if target_list[i] == lengths_list[i]:",
     "total = x[0, 0] * 0\nfor i in range(len(target)):\n    if target[i] != 3:\n"
@@ -109,6 +112,16 @@ LEFT = [
     "return y * total",  # one of 16 numbers
     "total = 0\nfor i in range(8):\n    if target[i] > 2:\n        total += 1\n"
     "    target = target + 1\nreturn x * total",
+    "return len([n for n in lengths if n > 2.5]) * x",
+    "return len([n for n in x[0] if n > 0]) * x",
+    "return sum([n * 2 for n in lengths if n != 3]) * x",
+    "return len([n for n in lengths if n not in self.kept + [3]]) * x",
+    "self.kept = [3]\nreturn len([n for n in lengths if n in self.kept]) * x",
+    "count = 0\nfor i in range(8):\n    if target[i] in {3, 4}:\n        count += 1\n"
+    "return x * count",
+    "ids = [n for n in lengths if n != 3]\nfor n in ids:\n    n += 1\nreturn x * sum(lengths)",
+    "return len([n for n in lengths if n != target[0]]) * x",
+    "return len([n for n in lengths if n != 3 and n != 4]) * x",
     "names = {0: 1}\nreturn x * sum(names.get(target[i], 2) for i in range(8))",
     "p = x[mask]\nreturn p.sum(), p",
     "p = x[mask]\nif self.training:\n    self.kept.append(p)\nreturn p.sum()",
