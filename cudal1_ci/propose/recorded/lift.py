@@ -6,6 +6,7 @@ Turns become a dimension: `x[:, t]` is `x` with the turns at dimension 1, `self.
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -74,6 +75,8 @@ from cudal1_ci.propose.recorded.windows import (
     width,
 )
 
+MOST_COMPARED = 2**24
+"""Pairs of elements that are compared at once."""
 ROLLING = frozenset(("sum", "mean", "amax", "amin"))
 """Reductions of windows that the ends of a tensor cut."""
 
@@ -292,7 +295,8 @@ class Lift:
         valid = {one.valid for one in parts} - {""}
         if len(valid) > 1 or (valid and any(one.rank and not one.valid for one in parts)):
             raise Refused
-        dtypes = {self.ranks[one][1] for one in operands if one in self.ranks}
+        tensors = [one for one in operands if one in self.ranks and size_of(one) is None]
+        dtypes = {self.ranks[one][1] for one in tensors}
         if len(dtypes) > 1 and any(p.turns is not None and p.rank == 0 for p in parts):
             raise Refused  # a tensor without dimensions promotes no other
         picked = self.picked_by(node, parts)
@@ -567,6 +571,8 @@ class Lift:
                 return flipped(x, self.kept)
         if name == "einsum":
             return self.einsum(node, plain)
+        if name == "isin" and len(real) == len(node.args) == 2:
+            return self.found_in(node, *real)
         own = None if self.loss is None else self.loss(self, node, name, real)
         if own is not None:
             return own
@@ -596,6 +602,25 @@ class Lift:
         if is_pair_operation(operation):
             return self.pair(node, name, real)
         return self.with_dims(node, name, real)
+
+    def found_in(
+        self, node: cst.Call, one: cst.BaseExpression, others: cst.BaseExpression
+    ) -> Lifted:
+        """Return whether each turn's elements are among its others."""
+        x, y = self.lift(one).first(), self.lift(others).first()
+        sizes = [self.source.graph.of(made.output) for made in self.operations[node]]
+        if y.turns is None:
+            return replace(x, code=self.swapped(node, {one: x.code}), is_new=True, is_computed=True)
+        given = [self.source.graph.of(made.value(1)) for made in self.operations[node]]
+        compared = sum(
+            math.prod((*a.shape, *b.shape))
+            for a, b in zip(sizes, given, strict=True)
+            if a is not None and b is not None
+        )
+        if x.rank != 1 or y.rank != 1 or compared > MOST_COMPARED:
+            raise Refused
+        code = f"({bracketed(x.code)}[..., None] == {bracketed(y.code)}[:, None]).any(-1)"
+        return Lifted(code, 1, 0, is_computed=True)
 
     def looked_up(self, node: cst.Call, operation: Operation, index: cst.BaseExpression) -> Lifted:
         """Return rows of a table that is the same in all turns."""

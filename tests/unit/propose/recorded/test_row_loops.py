@@ -121,6 +121,14 @@ for b in range(x.size(0)):
     probs[b] = F.softmax(row, dim=-1)
 return probs
 """,
+    "hits among the best": """
+best = x.topk(self.k).indices
+hits, seen = [], []
+for i in range(x.size(0)):
+    hits.append(torch.isin(best[i], ids[i]).sum().float() / ids.size(1))
+    seen.append(torch.isin(best[i], ids[0]).float())
+return torch.stack(hits), torch.stack(seen)
+""",
     "softmax by position": """
 rows = []
 for row in x:
@@ -305,6 +313,8 @@ def test_no_rows_at_all(tmp_path: Path, name: str) -> None:
 
 
 LEFT_ALONE = {
+    "what is not among others": "out.append(torch.isin(index, ids[i], invert=True).float())",
+    "rows among others": "out.append(torch.isin(ids, index).float())",
     "an index with duplicates": "row = row * 1\n    row[index] = y[0, :5]\n    out.append(row)",
     "other weights where positions repeat": "row = row * 1\n"
     "    row[index] = row[index] * y[0, :5]\n    out.append(row)",
