@@ -186,18 +186,18 @@ class PlainProgress:
         """Print nothing: the next target's line shows the end."""
 
     def model_asked(self, target: Target, use: ModelUse, num_open: int) -> None:
-        del target
+        self._name(target)
         self._say(f"  {asked_text(use, num_open)}")
 
     def candidate_started(self, target: Target, candidate: Candidate) -> None:
         """Print nothing: the candidate's verdict is its line."""
 
     def candidate_judged(self, target: Target, evaluation: Evaluation, reused: bool) -> None:
-        del target  # the line above names it
+        self._name(target)
         self._say(f"  {evaluation.candidate.proposer}: {outcome_text(evaluation, reused)}")
 
     def compared(self, target: Target, measurement: Measurement) -> None:
-        del target  # the line above names it
+        self._name(target)
         self._say(f"  {compared_text(measurement)}")
 
     def contract_tried(self, target: Target, checks: Sequence[ContractCheck]) -> None:
@@ -212,6 +212,11 @@ class PlainProgress:
     def finish(self, report: Report) -> None:
         self._end_group()
         self._say(closing_text(report))
+
+    def _name(self, target: Target) -> None:
+        """Print a target's line again where a run returns to it after another one."""
+        if self._current != target:
+            self.target_started(target)
 
     def _next(self, target: Target) -> None:
         self._current = target

@@ -395,7 +395,7 @@ def compare_settings(case: Case, answer: Answer, *, is_patch: bool) -> list[Find
         if theirs[key] != value and key != "process"
     }
     shown = [
-        Finding(rule=f"state.{key}", message=f"{words}: {str(changed[key][1])[:300]}")
+        Finding(rule=f"state.{key}", message=f"{words}{of_what(*changed[key])}")
         for key, words in SHOWN.items()
         if key in changed
     ]
@@ -429,6 +429,17 @@ def values_of(settings: Settings | None) -> dict[str, Any]:
     }
 
 
+def of_what(before: Any, after: Any) -> str:
+    """Return names of what was added, removed or changed, as `: A, B and 3 more`; empty where a
+    setting has no names. The values of variables are left out: a report is published."""
+    if not isinstance(before, list):
+        return ""
+    differing = sorted({str(one).partition("=")[0] for one in {*before} ^ {*after}})
+    more = len(differing) - MOST_NAMES
+    said = ", ".join(one[:60] for one in differing[:MOST_NAMES])
+    return f": {said} and {more} more" if more > 0 else f": {said}"
+
+
 def shown_changes(changed: dict[str, tuple[Any, Any]]) -> str:
     """Return changes as `cudnn_benchmark: False -> True`."""
     return ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in changed.items())
@@ -441,6 +452,7 @@ LIBRARY_FLAGS = {
     "float32_matmul_precision",
     "mkldnn",
 }
+MOST_NAMES = 8
 SHOWN = {
     "threads": "it leaves threads behind",
     "environment": "it changes environment variables",

@@ -364,7 +364,7 @@ class Verifier:
                     self.rows[case.name] = found.rows
                 abs_error = max(abs_error, found.max_abs_error)
                 rel_error = max(rel_error, found.max_rel_error)
-                findings += found.findings
+                findings += [one for one in found.findings if one not in findings]
         except Rejected as rejected:
             self.kept.dismiss()
             return Verified(verdict=verdict_of(rejected))

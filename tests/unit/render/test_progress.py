@@ -138,6 +138,22 @@ def test_a_contract_that_was_tried_names_its_target_outside_of_any_group(has_gro
     assert several.getvalue().splitlines()[-1] == f"[0/2] {said}"
 
 
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_a_run_that_returns_to_a_target_names_it_again(report, has_groups):
+    stream = io.StringIO()
+    evaluation = report.entries[0].evaluations[0]
+    first, second = a_target("a.py", "A"), a_target("b.py", "B")
+    with PlainProgress(stream, has_groups=has_groups) as progress:
+        progress.start(2)
+        for target in (first, second):
+            progress.target_started(target)
+        for target in (first, first, second):
+            progress.candidate_judged(target, evaluation, False)
+    lines = stream.getvalue().splitlines()
+    named = [line.removeprefix("::group::") for line in lines if ".py:" in line]
+    assert named == ["[1/2] a.py:A", "[2/2] b.py:B"] * 2
+
+
 def test_an_open_group_is_closed_when_the_run_breaks(report):
     stream = io.StringIO()
     with pytest.raises(RuntimeError), PlainProgress(stream, has_groups=True) as progress:

@@ -802,25 +802,34 @@ def test_a_patch_that_dies_of_gradients_is_timed_by_another_process(tree, clock,
 
 
 @pytest.mark.parametrize(
-    ("statement", "rule"),
+    ("statement", "shown"),
     [
-        ("__import__('os').environ.update(SEEN='1')", "state.environment"),
-        ("__import__('warnings').filterwarnings('ignore')", "state.silences_warnings"),
+        (
+            "__import__('os').environ.update(SEEN='a value')",
+            "state.environment: it changes environment variables: SEEN",
+        ),
+        (
+            "__import__('warnings').filterwarnings('ignore')",
+            "state.silences_warnings: it silences all warnings of the process",
+        ),
         (
             "import threading, time; threading.active_count() == 1 and threading.Thread("
-            "target=time.sleep, args=(9,), daemon=True).start()",
-            "state.threads",
+            "target=time.sleep, args=(9,), daemon=True, name='left').start()",
+            "state.threads: it leaves threads behind: left",
         ),
     ],
 )
-def test_what_a_merged_candidate_brings_along_is_shown(session, statement, rule):
+def test_what_a_merged_candidate_brings_along_is_shown_once(session, statement, shown):
     problem = problem_of(linear("self.fc(x)"), tensor(8, 16))
+    (one,) = problem.workloads
+    other = msgspec.structs.replace(one, name="other", call=Call(args=(tensor(4, 16),)))
+    problem = msgspec.structs.replace(problem, workloads=(one, other))
     candidate = linear(f"self.fc(x); {statement}").replace("return self.fc(x); ", "") + (
         "        return self.fc(x)\n"
     )
     verdict = evaluate(session, problem, candidate).verdict
     assert verdict.status in ("passed", "inconclusive"), verdict
-    assert rule in {finding.rule for finding in verdict.findings}
+    assert [f"{one.rule}: {one.message}" for one in verdict.findings].count(shown) == 1
 
 
 @pytest.mark.parametrize(
