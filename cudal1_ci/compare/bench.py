@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from cudal1_ci.compare.config import CompareConfig
 from cudal1_ci.compare.looks import Looks
 from cudal1_ci.pool import Pool
+from cudal1_ci.processes.device_wait import BESIDE_OTHERS_S, NOTICED_S, patient_until
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.records.run_status import Ending
 from cudal1_ci.render.progress import Progress
@@ -44,6 +46,11 @@ class Bench:
         if self.budget_s is None:
             return False
         return self.clock() - self.started_s + reserved_s > self.budget_s
+
+    def patient(self, is_over: Callable[[], bool] | None = None) -> AbstractContextManager[None]:
+        """Let this thread wait for a device until the budget is spent; report a long wait."""
+        noticed_s = NOTICED_S if self.pool is None else BESIDE_OTHERS_S
+        return patient_until(is_over or self.is_over, self.progress.waiting, noticed_s)
 
     def has_time(self, reserved_s: float = 0.0) -> bool:
         """Return whether more than this is left. Where it is not, something was left out."""

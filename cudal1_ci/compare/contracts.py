@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cudal1_ci.compare.bench import Bench, each, policy_of
 from cudal1_ci.compare.looks import NO_BUDGET, Looks
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.processes.device_wait import GaveUp, patient_until
+from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import ContractCheck
 from cudal1_ci.verification.protocol import Verifier
 
@@ -40,7 +40,7 @@ def examine_contract(one: Looks, bench: Bench, verifier: Verifier) -> None:
     """Try the other uses of a pair. What is found is kept with its first look."""
     assert one.passed is not None
     try:
-        with patient_until(bench.is_over):
+        with bench.patient():
             found = verifier.examine_contract(one.pair.problem, one.passed)
     except GaveUp:
         not_examined(one, NO_BUDGET)

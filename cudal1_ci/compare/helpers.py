@@ -14,7 +14,7 @@ import msgspec
 from cudal1_ci.compare.bench import Bench, each
 from cudal1_ci.compare.looks import Looks
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.processes.device_wait import GaveUp, patient_until
+from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Entry, Target, Workload
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.verification.protocol import Verifier
@@ -51,7 +51,7 @@ def functions_of(one: Looks, verifier: Verifier, bench: Bench) -> set[str]:
     found: set[str] = set()
     for workload in measured_workloads(one):
         try:
-            with patient_until(bench.is_over):
+            with bench.patient():
                 recording = verifier.record(one.pair.problem, workload)
         except (GaveUp, WorkerError):
             break

@@ -29,7 +29,7 @@ from cudal1_ci.compare.looks import NO_BUDGET, Looks, entry
 from cudal1_ci.compare.messages import refusal, said
 from cudal1_ci.compare.pairs import Pairs, in_order
 from cudal1_ci.errors import WorkerError
-from cudal1_ci.processes.device_wait import GaveUp, patient_until
+from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Candidate, Comparison, Entry, Evaluation, Problem
 from cudal1_ci.stats.regression import num_looks
 from cudal1_ci.verification.protocol import Verifier
@@ -109,7 +109,7 @@ def look(one: Looks, number: int, bench: Bench, verifier: Verifier) -> None:
     """Measure a pair once more."""
     began_s = bench.clock()
     one.refused = None  # of a look whose slot was lost
-    with patient_until(lambda: not bench.has_time()):
+    with bench.patient(lambda: not bench.has_time()):
         measure(one, number, bench, verifier)
     one.took_s = bench.clock() - began_s
 

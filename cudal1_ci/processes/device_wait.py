@@ -14,19 +14,33 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 POLL_S = 0.25
 """Seconds between two checks whether the time is over. No wait ends sooner. A verifier reports
 every time that it takes the device, so a wait of no length must cost nothing."""
 
 NOTICED_S, BESIDE_OTHERS_S = 10.0, 60.0
-"""A wait of this length is reported; the other one where a run's own verifiers wait for each
-other."""
+"""Waits of this length together are reported; the other one where a run's own verifiers wait for
+each other."""
 WAITING = "waiting for the device: another process of this machine measures on it"
 
 IsOver = Callable[[], bool]
 Say = Callable[[str], None]
-_patience: ContextVar[tuple[IsOver, Say, float] | None] = ContextVar("patience", default=None)
+
+
+@dataclass
+class Patience:
+    """Hold how long a thread waits, and how long it has waited."""
+
+    is_over: IsOver
+    say: Say
+    noticed_s: float
+    waited_s: float = 0.0
+    is_noticed: bool = False
+
+
+_patience: ContextVar[Patience | None] = ContextVar("patience", default=None)
 
 
 class GaveUp(Exception):
@@ -38,8 +52,8 @@ def patient_until(
     is_over: IsOver, say: Say = lambda _: None, noticed_s: float = NOTICED_S
 ) -> Iterator[None]:
     """Let this thread give up a wait once `is_over()` returns True. It is called during the
-    wait. One of `noticed_s` seconds is reported with `say`."""
-    token = _patience.set((is_over, say, noticed_s))
+    wait. Once its waits took `noticed_s` seconds together, that is reported with `say`."""
+    token = _patience.set(Patience(is_over, say, noticed_s))
     try:
         yield
     finally:
@@ -57,13 +71,16 @@ def until(is_there: Callable[[float], bool]) -> None:
     Raises:
         GaveUp: It returned False, and the time is over.
     """
-    patience, started_s, is_noticed = _patience.get(), time.monotonic(), False
-    while not is_there(POLL_S):
+    patience = _patience.get()
+    while True:
+        started_s = time.monotonic()
+        if is_there(POLL_S):
+            return
         if patience is None:
             continue
-        is_over, say, noticed_s = patience
-        if is_over():
+        if patience.is_over():
             raise GaveUp("the device was waited for until the run was over")
-        if not is_noticed and time.monotonic() > started_s + noticed_s:
-            is_noticed = True
-            say(WAITING)
+        patience.waited_s += time.monotonic() - started_s
+        if not patience.is_noticed and patience.waited_s > patience.noticed_s:
+            patience.is_noticed = True
+            patience.say(WAITING)

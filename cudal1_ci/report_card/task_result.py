@@ -87,7 +87,7 @@ def task_result(task: Task, context: RunContext, config: CardConfig, machine: st
 def reference_standing(task: Task, context: RunContext) -> tuple[Verdict, Standing, str | None]:
     """Return the verdict on a task's reference, and what it makes of the task."""
     try:
-        with patient_until(context.is_over):
+        with patient_until(context.is_over, context.progress.waiting):
             verdict = reference_verdict(task.problem, context).verdict
     except KeyboardInterrupt:
         context.ending.was_interrupted = True

@@ -93,6 +93,18 @@ def test_a_long_wait_is_reported_once(noticed_s, num_said):
             assert said == [device_wait.WAITING] * num_said
 
 
+def test_many_short_waits_are_reported_as_a_long_one():
+    said = []
+    with patient_until(lambda: False, said.append, noticed_s=0.9):
+        for _ in range(2):
+            assert not said
+            with held("exclusive") as is_free:
+                threading.Timer(0.7, is_free.set).start()
+                with lock.exclusive("gpu"):
+                    pass
+    assert said == [device_wait.WAITING]
+
+
 def judged(*replies, pause_s=0.0):
     """What is asked of a judge that says so much, and then nothing more."""
     ours, theirs = socket.socketpair()
