@@ -72,7 +72,10 @@ class Problem(Record, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float | None:
-        """Share (0..1) of the traced time that its calls took by themselves, without that of other
-        traced calls inside of them; None where none was traced."""
-        shares = [one.share for one in self.workloads if one.share is not None]
-        return sum(shares) if shares else None
+        """Share (0..1) of the traced time of a root that its calls took by themselves, without that
+        of other traced calls inside of them, where that is largest; None where none was traced."""
+        shares: dict[str | None, float] = {}
+        for one in self.workloads:
+            if one.share is not None:
+                shares[one.root] = shares.get(one.root, 0.0) + one.share
+        return max(shares.values(), default=None)

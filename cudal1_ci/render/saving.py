@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cudal1_ci.records import Entry, Evaluation
-from cudal1_ci.render.wording import percent_text, time_text
+from cudal1_ci.render.wording import percent_text, time_text, traced_time_text
 
 Unit = Literal["root", "step", "traced", "step_us", "traced_us", "call_us"]
 ORDER: tuple[Unit, ...] = ("step", "traced", "step_us", "traced_us", "call_us")
 RANK = {"root": 0, "step": 1, "traced": 1, "step_us": 2, "traced_us": 3, "call_us": 4}
 """Shares are compared with one another, whatever they are shares of."""
-UNIT_WORDS: dict[Unit, str] = {
+UNIT_WORDS = {
     "root": "of a call",
     "step": "of a training step",
-    "traced": "of the traced time",
     "step_us": "of each training step",
     "traced_us": "of what was traced",
     "call_us": "of each call",
@@ -41,7 +40,7 @@ class Saved:
     unit: Unit
     amount: float
     root: str = ""
-    """Whose call it is."""
+    """Whose call, or whose traced time, it is."""
     share: float | None = None
     """Of that call, as a fraction."""
 
@@ -59,6 +58,8 @@ class Saved:
     @property
     def unit_text(self) -> str:
         """Return `of a training step`; `(12.0 %) of a call of VisionModel`."""
+        if self.unit == "traced":
+            return traced_time_text(self.root)
         if self.unit != "root":
             return UNIT_WORDS[self.unit]
         return f"({percent_text(self.share)}) of a call of {self.root}"
@@ -78,10 +79,22 @@ def saved_by(entry: Entry, evaluation: Evaluation) -> Saved | None:
     if of_root is not None:
         return of_root
     for unit in ORDER:
-        amount = _amount(unit, entry, evaluation, fractions)
+        roots = traced_parts(entry, fractions) if unit == "traced" else {}
+        root = max(roots, key=lambda one: roots[one], default="")
+        amount = roots[root] if roots else _amount(unit, entry, evaluation, fractions)
         if amount is not None:
-            return Saved(unit=unit, amount=amount) if 0 < amount < MOST else None
+            return Saved(unit=unit, amount=amount, root=root) if 0 < amount < MOST else None
     return None
+
+
+def traced_parts(entry: Entry, fractions: dict[str, float]) -> dict[str, float]:
+    """Return what is saved of the traced time of each root; of all of it under an empty name."""
+    found: dict[str, float] = {}
+    for one in entry.workloads:
+        if one.share is not None and one.name in fractions:
+            root = one.root or ""
+            found[root] = found.get(root, 0.0) + fractions[one.name] * one.share
+    return found
 
 
 def saved_of_root(entry: Entry, fractions: dict[str, float]) -> Saved | None:
@@ -113,10 +126,7 @@ def _amount(
     unit: Unit, entry: Entry, evaluation: Evaluation, fractions: dict[str, float]
 ) -> float | None:
     if unit == "traced":
-        shares = {w.name: w.share for w in entry.workloads if w.share is not None}
-        return _sum(
-            [fractions[name] * share for name, share in shares.items() if name in fractions]
-        )
+        return None
     times_us = {
         m.workload: m.reference_us
         for m in evaluation.measurements

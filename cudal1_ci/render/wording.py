@@ -218,11 +218,17 @@ def percent_text(fraction: float | None) -> str:
 
 
 def share_text(workload: Workload) -> str:
-    """Format `42 % of traced time`; empty for an untraced workload."""
+    """Format `42 % of the traced time of Model`; empty for an untraced workload."""
     if workload.share is None:
         return ""
     percent = 100 * workload.share
-    return f"{percent:.0f} % of traced time" if percent >= 1 else "less than 1 % of traced time"
+    share = f"{percent:.0f} %" if percent >= 1 else "less than 1 %"
+    return f"{share} {traced_time_text(workload.root)}"
+
+
+def traced_time_text(root: str | None) -> str:
+    """Format `of the traced time of Model`: shares of several roots do not add up."""
+    return f"of the traced time of {root.rpartition(':')[2]}" if root else "of the traced time"
 
 
 def bytes_text(num_bytes: int | None) -> str:

@@ -10,6 +10,7 @@ import pytest
 from cudal1_ci.records import Call, TrainingStep, Workload
 from cudal1_ci.render.gains import gains_of, id_of
 from cudal1_ci.render.saving import Saved, saved_by
+from tests.fakes import a_problem
 from tests.reports import PATCH, a_report, a_target, proposed
 
 STEP = TrainingStep(
@@ -46,6 +47,20 @@ def test_what_is_saved_is_said_from_the_best_source(entry, unit, amount, text):
     saved = saved_by(entry, entry.evaluations[0])
     assert saved == Saved(unit=unit, amount=pytest.approx(amount))
     assert saved.text == text
+
+
+def test_shares_of_several_roots_do_not_add_up():
+    entry = an_entry(share=0.9, root="a.py:Small")
+    (measured,) = entry.evaluations[0].measurements
+    other = msgspec.structs.replace(measured, workload="other")
+    evaluation = msgspec.structs.replace(entry.evaluations[0], measurements=(measured, other))
+    called = msgspec.structs.replace(entry.workloads[0], name="other", share=0.6, root="a.py:Large")
+    entry = msgspec.structs.replace(entry, workloads=(*entry.workloads, called))
+    saved = saved_by(entry, evaluation)
+    assert saved is not None
+    assert saved.text == "60.0 % of the traced time of Small"
+    problem = msgspec.structs.replace(a_problem(), workloads=entry.workloads)
+    assert problem.share == 0.9
 
 
 def test_shares_come_before_times_and_in_each_what_saves_more():

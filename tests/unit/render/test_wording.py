@@ -134,11 +134,16 @@ def test_a_container_is_named_beside_the_device():
 
 
 @pytest.mark.parametrize(
-    ("share", "said"),
-    [(None, ""), (0.42, "42 % of traced time"), (0.004, "less than 1 % of traced time")],
+    ("share", "root", "said"),
+    [
+        (None, None, ""),
+        (0.42, None, "42 % of the traced time"),
+        (0.42, "a.py:Model", "42 % of the traced time of Model"),
+        (0.004, None, "less than 1 % of the traced time"),
+    ],
 )
-def test_what_took_hardly_any_time_is_not_said_to_have_taken_none(share, said):
-    workload = Workload(name="w", provenance="traced", call="()", share=share)
+def test_what_took_hardly_any_time_is_not_said_to_have_taken_none(share, root, said):
+    workload = Workload(name="w", provenance="traced", call="()", share=share, root=root)
     assert share_text(workload) == said
 
 
