@@ -140,6 +140,6 @@ def judge(evaluation: Any, threshold: float) -> None:
         if found is not None and found.low is not None and found.low > 1 + threshold:
             pytest.fail(
                 f"{found.estimate:.2f}x as long [{found.low:.2f}, {found.high:.2f}], more than "
-                f"{threshold:.0%} slower",
+                f"{100 * threshold:.0f} % slower",
                 pytrace=False,
             )

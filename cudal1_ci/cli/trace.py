@@ -115,7 +115,7 @@ def trace(
         found = record(path, settings, command, timeout_s, progress)
     num_calls = sum(map(len, found.calls.values()))
     share = found.train_share
-    in_training = f", {share:.0%} of them in training" if share else ""
+    in_training = f", {100 * share:.0f} % of them in training" if share else ""
     click.echo(f"{recorded_text(num_calls, len(found.calls))}{in_training}")
     sys.exit(0 if found.calls else 1)
 

@@ -63,6 +63,16 @@ class Change:
     comparison: Comparison
     cells: tuple[Comparison | None, ...]
 
+    def workload(self, row: ComparedWorkload) -> str:
+        """Format `8x128`, or `8x128, train`: calls of one shape differ by that alone."""
+        is_train = any(w.name == row.workload and w.mode == "train" for w in self.entry.workloads)
+        return f"{row.workload}, train" if is_train else row.workload
+
+    @property
+    def previous(self) -> str:
+        """Format `was model.py:OldName`; empty where the target has kept its name and file."""
+        return f"was {self.comparison.previous}" if self.comparison.previous else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
@@ -274,7 +284,9 @@ def _verdict(found: Changes) -> str:
     timed = [change for change in found.measured if change.comparison.rows]
     unsure = [c for c in found.of("inconclusive") if not is_missing(c.comparison)]
     num_open = sum(not is_acknowledged(c.comparison) for c in found.of("regression"))
-    lack = f", {len(found.missing)} not measured" if found.missing else ""
+    num_removed = sum(one.comparison.verdict == "removed" for one in found.missing)
+    lacking = {"removed": num_removed, "not measured": len(found.missing) - num_removed}
+    lack = "".join(f", {number} {word}" for word, number in lacking.items() if number)
     of_all = f"of {count_text(len(found.measured), 'target')}"
     doubt = f", {len(unsure)} inconclusive" if unsure else ""
     if num_open:

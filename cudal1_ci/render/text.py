@@ -19,7 +19,6 @@ from rich.text import Text
 
 from cudal1_ci.records import (
     ComparedWorkload,
-    Comparison,
     ContractCheck,
     Entry,
     Evaluation,
@@ -330,11 +329,11 @@ def _changes_table(found: Changes, several_devices: bool) -> Table:
     table.columns[0].width = target_width(names)
     table.columns[2].no_wrap = True
     for change, name in zip(found.all, names, strict=True):
-        target, said = name, _remarks(change.comparison)
+        target, said = name, _remarks(change)
         for row in change.comparison.rows or (None,):
             style = CHANGE_STYLES.get((row or change.comparison).verdict, "")
             ratio = "\n".join([row_text(row or change.comparison), *_reason(row), *said])
-            cells = [Text(target), *map(Text, _workload_and_times(row)), Text(ratio, style)]
+            cells = [Text(target), *map(Text, _workload_and_times(change, row)), Text(ratio, style)]
             if several_devices:
                 cells.append(Text(device_text(row.device) if row and row.device else ""))
             table.add_row(*cells)
@@ -349,27 +348,28 @@ def _print_change(change: Change, several_devices: bool, console: Console) -> No
     style = CHANGE_STYLES.get(comparison.verdict, "")
     print_line(console, f"{target_text(change.entry.target)}: {verdict}", style, indent=2)
     for row in comparison.rows:
-        workload, times = _workload_and_times(row)
+        workload, times = _workload_and_times(change, row)
         where = f" on {device_text(row.device)}" if several_devices and row.device else ""
         said = "; ".join([f"{times}, {row_text(row)}{where}", *_reason(row)])
         print_line(console, f"{workload}: {said}", indent=5)
-    for remark in _remarks(comparison):
+    for remark in _remarks(change):
         print_line(console, remark, indent=5)
 
 
-def _workload_and_times(row: ComparedWorkload | None) -> tuple[str, str]:
+def _workload_and_times(change: Change, row: ComparedWorkload | None) -> tuple[str, str]:
     if row is None or row.base_us is None:
-        return row.workload if row else NOT_MEASURED, NOT_MEASURED
-    return row.workload, f"{time_text(row.base_us)} -> {time_text(row.head_us)}"
+        return change.workload(row) if row else NOT_MEASURED, NOT_MEASURED
+    return change.workload(row), f"{time_text(row.base_us)} -> {time_text(row.head_us)}"
 
 
 def _reason(row: ComparedWorkload | None) -> list[str]:
     return [one_line(row.reason)] if row and row.reason else []
 
 
-def _remarks(comparison: Comparison) -> list[str]:
+def _remarks(change: Change) -> list[str]:
     """Return remarks on a target as a whole."""
-    said = []
+    comparison = change.comparison
+    said = [one_line(change.previous)] if change.previous else []
     if comparison.acknowledged:
         agreed = comparison.acknowledged
         said.append(f"acknowledged by {agreed.owner} until {agreed.expires}")

@@ -94,13 +94,15 @@ def interval_text(estimate: float, low: float, high: float) -> str:
 
 
 def kernels_text(kernels: Sequence[Kernel]) -> str:
-    """Format ``own kernels: 93% of the device time (`relu` 93%), the rest in 2 others``."""
+    """Format ``own kernels: 93 % of the device time (`relu` 93 %); 2 other kernels``."""
     total_us = sum(kernel.device_us for kernel in kernels) or 1.0
     own = [kernel for kernel in kernels if kernel.is_own]
     share = sum(kernel.device_us for kernel in own) / total_us
-    names = ", ".join(f"`{k.name[:60]}` {k.device_us / total_us:.0%}" for k in own[:NUM_NAMED])
+    names = ", ".join(
+        f"`{k.name[:60]}` {100 * k.device_us / total_us:.0f} %" for k in own[:NUM_NAMED]
+    )
     others = count_text(len(kernels) - len(own), "other kernel")
-    return f"own kernels: {share:.0%} of the device time" + (
+    return f"own kernels: {100 * share:.0f} % of the device time" + (
         f" ({names}); {others}" if own else f"; {others}"
     )
 

@@ -142,7 +142,10 @@ def verdict_of(
         return "inconclusive", "a difference was seen once and not again in new processes"
     if seen and count > 1:
         return "inconclusive", f"a difference was seen in {seen} of {count} measurements"
-    return "inconclusive", f"a difference of {relative:.0%} can be neither seen nor excluded"
+    return (
+        "inconclusive",
+        f"a difference of {100 * relative:.3g} % can be neither seen nor excluded",
+    )
 
 
 def worst(verdicts: Iterable[ComparisonVerdict]) -> ComparisonVerdict:

@@ -142,8 +142,8 @@ def finding_on(kernels: Sequence[Kernel], declared: frozenset[str]) -> Finding |
     share = own_share(kernels)
     if share < DECOY_SHARE:
         message = (
-            f"its own kernels take {share:.1%} of the device time: a decoy; the work is done by "
-            f"{others[:400]}"
+            f"its own kernels take {100 * share:.1f} % of the device time: a decoy; the work is "
+            f"done by {others[:400]}"
         )
         return Finding(rule="kernel.decoy", message=message)
     return None

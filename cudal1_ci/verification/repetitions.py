@@ -247,15 +247,15 @@ def noise(measurement: Measurement) -> Verdict | None:
     if claim is not None and found > claim:
         return inconclusive(
             "timing.noisy",
-            f"the reference differs from itself by {found:.1%} on `{measurement.workload}`, more "
-            f"than the {claim:.1%} by which the candidate differs from it",
+            f"the reference differs from itself by {100 * found:.1f} % on "
+            f"`{measurement.workload}`, more than the {100 * claim:.1f} % by which the candidate differs from it",
         )
     if found <= NOISY:
         return None
     return inconclusive(
         "timing.noisy",
-        f"the reference differs from itself by {found:.0%} on `{measurement.workload}`: this "
-        "machine is too busy to measure on",
+        f"the reference differs from itself by {100 * found:.0f} % on `{measurement.workload}`: "
+        "this machine is too busy to measure on",
     )
 
 

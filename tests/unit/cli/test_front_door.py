@@ -518,7 +518,7 @@ def test_trace_without_a_command_runs_the_readme_and_a_scan_lists_its_calls(chec
     (checkout / "README.md").write_text(page + "```python\nmodel.Gone()\n```\n")
     result = run("trace", checkout, "--timeout", "60")
     assert result.exit_code == 0, result.stderr
-    assert "50% of them in training" in result.stdout
+    assert "50 % of them in training" in result.stdout
     assert "has no attribute 'Gone'" in result.stderr
     listed = json.loads(run("scan", checkout, "--list", "--json", "-").stdout)
     (entry,) = listed["entries"]

@@ -215,7 +215,7 @@ def test_words_of_a_model_are_in_no_suggestion():
             (lacking("lost"), compared("same", 1.0)),
             "missing",
             False,
-            "No target got slower, 1 not measured",
+            "No target got slower, 1 removed",
         ),
         ((proposed(),), "same", True, "1 faster version proven"),
         (

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
-from cudal1_ci.records import ContractCheck
+from cudal1_ci.records import Call, ContractCheck, Workload
 from cudal1_ci.render import render
 from cudal1_ci.render.changes import cell_text, changes, counts_text, headline, row_text
+from cudal1_ci.render.comment import comment
 from cudal1_ci.render.digest import digest
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.text import render_text
 from cudal1_ci.stats.gate import Finding
 from tests.unit.render import comparisons
 from tests.unit.render.comparisons import EPYC, H200, L40S, a_document, a_row, compared
+from tests.unit.render.test_comment import ABOUT
 from tests.unit.render.test_rendering import check_golden
 
 
@@ -114,6 +118,15 @@ def test_what_was_measured_on_no_device_stands_where_nothing_else_does():
             "1 of 2 targets inconclusive, none found to be slower",
         ),
         ([compared("A", verdict="new")], 0, "nothing to compare"),
+        (
+            [
+                compared("A", a_row(1.0)),
+                compared("B", verdict="removed", cause="lost"),
+                compared("C", verdict="skipped", cause="skipped"),
+            ],
+            0,
+            "no target got slower, 1 removed, 1 not measured",
+        ),
     ],
 )
 def test_the_verdict_in_a_few_words(entries, num_proposals, said):
@@ -130,6 +143,19 @@ def test_the_verdict_in_a_few_words(entries, num_proposals, said):
 def test_what_left_no_report_found_no_faster_version_either(num_proposals, said):
     lost = Finding(state="machine_missing", name="h100")
     assert headline(changes(a_document()), num_proposals, missing=[lost]) == said
+
+
+def test_a_renamed_target_and_a_call_in_training_are_named():
+    training = Workload(name="base", provenance="traced", call=Call(), mode="train")
+    entry = compared("New", a_row(1.0), a_row(1.0, workload="base #2"), previous="old.py:Old")
+    document = a_document(msgspec.structs.replace(entry, workloads=(training,)))
+    for shown in (render_text(document), *(render(document, one) for one in ("md", "html"))):
+        assert re.search("was .?old.py:Old", shown)
+        assert "base, train" in shown
+        assert "base #2, train" not in shown
+    commented = comment(document, ABOUT)
+    assert "was old" in commented
+    assert "base, train" in commented
 
 
 def test_counts_are_said_worst_first():

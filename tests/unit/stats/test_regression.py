@@ -78,7 +78,7 @@ def test_an_alarm_is_one_when_it_was_found_again(ratios, expected):
         ([1.10, 1.04, 1.10], "was seen in 2 of 3 measurements"),
         ([1.04, 1.10, 1.10], "was seen in 2 of 3 measurements"),
         ([1.04, 1.04, 1.10], "was seen in 1 of 3 measurements"),
-        ([1.04, 1.04, 1.04], "of 5% can be neither seen nor excluded"),
+        ([1.04, 1.04, 1.04], "of 5 % can be neither seen nor excluded"),
     ],
 )
 def test_how_often_a_difference_was_seen_is_said(ratios, said):

@@ -96,7 +96,7 @@ def test_what_does_not_do_the_work_is_named(own_us, other_us, rule):
     assert share == pytest.approx(own_us / max(own_us + other_us, 1))
     assert (finding.rule if finding else None) == rule
     if rule == "kernel.decoy":
-        assert "1.0%" in finding.message
+        assert "1.0 %" in finding.message
         assert "sm90_gemm" in finding.message
 
 
