@@ -30,7 +30,7 @@ from cudal1_ci.processes.tracing import run_trace
 from cudal1_ci.records import Change, Notice
 from cudal1_ci.records.archive import make_folder
 from cudal1_ci.render.progress import Progress, progress_on
-from cudal1_ci.render.wording import count_text, recorded_text
+from cudal1_ci.render.wording import count_text, duration_text, recorded_text
 from cudal1_ci.sandboxed.wire.harvest import ABSENT
 
 EPILOG = """\b
@@ -45,7 +45,7 @@ TIMEOUT_S = 1800.0
 """Default for a command without its own."""
 HARVEST_S = 600.0
 """For the harvest of a scan."""
-MOST_REASONS = 8
+MOST_REASONS, MOST_CHARS = 8, 100
 CUT = 124
 CUT_SHORT = (
     "`{command}` was stopped after {limit:.0f} s, its part of the budget: later calls are missing "
@@ -116,6 +116,8 @@ def trace(
     num_calls = sum(map(len, found.calls.values()))
     share = found.train_share
     in_training = f", {100 * share:.0f} % of them in training" if share else ""
+    if harvests and not found.calls:
+        progress.notice(HARVESTED)
     click.echo(f"{recorded_text(num_calls, len(found.calls))}{in_training}")
     sys.exit(0 if found.calls else 1)
 
@@ -205,23 +207,28 @@ def harvested(
 
 def summary_lines(found: Harvest) -> Iterator[str]:
     """Yield what ran, what is not installed, and the most frequent reasons of what did not run."""
-    ran = ", ".join(f"{count} {kind}" for kind, count in found.num_scripts.items())
+    kinds = found.num_scripts.items()
+    ran = ", ".join(count_text(count, KIND_WORDS.get(kind, kind)) for kind, count in kinds)
     num_called = len({name for names in found.targets.values() for name in names})
-    by = f"by {ran}" if ran else "by no script"
-    yield f"harvest: {count_text(num_called, 'target')} called {by}, in {found.elapsed_s:.0f} s"
+    called = f"{count_text(num_called, 'target')} called by {ran}" if ran else "no target called"
+    yield f"harvest: {called}, in {duration_text(found.elapsed_s)}"
     notes = {note for notes in found.notes.values() for note in notes if note.startswith(ABSENT)}
     absent = sorted(note.removeprefix(ABSENT) for note in notes)
     if absent:
         yield (
             f"harvest: not installed: {', '.join(absent)}. Calls that need them cannot be "
-            "measured; install them and scan again with --retrace"
+            "measured; install them and run `cudal1-ci trace` again"
         )
     left = [one for one in found.left if one.reason != NOTHING_NEW]
-    reasons = Counter(one.reason.partition(" (")[0][:100] for one in left)
+    reasons = Counter(cut_short(one.reason.partition(" (")[0]) for one in left)
     if reasons:
-        yield f"harvest: {count_text(len(left), 'cell')} or scripts were left out:"
+        yield f"harvest: {len(left)} of all scripts and cells did not run to the end:"
     for reason, count in reasons.most_common(MOST_REASONS):
         yield f"  {count} x {reason}"
+
+
+def cut_short(reason: str) -> str:
+    return reason if len(reason) <= MOST_CHARS else f"{reason[:MOST_CHARS]}..."
 
 
 CONTINUED = (
@@ -229,6 +236,18 @@ CONTINUED = (
     "(docs/workloads.md)"
 )
 """What helps a target without a workload."""
+HARVESTED = (
+    "no README, docs, example or test called it: run your own code under `cudal1-ci trace -- "
+    "COMMAND`, or declare a workload (docs/workloads.md)"
+)
+"""What helps after a harvest of everything."""
+KIND_WORDS = {
+    "readme": "README block",
+    "docs": "block of the docs",
+    "main": "`__main__` block",
+    "config": "default configuration",
+}
+"""What a script is called where its kind says too little."""
 
 
 class Before(NamedTuple):
@@ -292,6 +311,6 @@ def kept_traces(path: Path, settings: Settings) -> Traces:
     state = path / settings.state_dir
     found = read_traces(state / "traces", state / FOLDER)
     known = read_harvest(state)
-    if known is not None and not known.is_complete:
-        return dataclasses.replace(found, hint=CONTINUED)
-    return found
+    if known is None:
+        return found
+    return dataclasses.replace(found, hint=HARVESTED if known.is_complete else CONTINUED)

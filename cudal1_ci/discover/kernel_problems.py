@@ -81,8 +81,8 @@ def without_workload(reach: Reach) -> NoWorkload:
     several = "one of those" if len(names) > 1 else "that"
     return NoWorkload(
         f"no workload: no known call of its launcher, {', '.join(names)}",
-        f"declare a workload for {several} (docs/workloads.md), or run the code that uses it under "
-        "`cudal1-ci trace -- COMMAND`",
+        f"record a call of {several}: `cudal1-ci trace`, `cudal1-ci trace -- COMMAND`; or declare "
+        "a workload (docs/workloads.md)",
     )
 
 

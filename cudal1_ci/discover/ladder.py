@@ -24,8 +24,8 @@ MOST_BESIDES = 6
 """Further traced calls under which a proposal is timed."""
 
 HINT = (
-    "declare one (docs/workloads.md), or run the code that uses it under "
-    "`cudal1-ci trace -- COMMAND`"
+    "record one: `cudal1-ci trace` runs README, docs, examples and tests, `cudal1-ci trace -- "
+    "COMMAND` your own code; or declare one (docs/workloads.md)"
 )
 
 

@@ -32,6 +32,7 @@ from cudal1_ci.optimize.harvest_order import NOTHING_NEW, configurations, in_ord
 from cudal1_ci.optimize.harvest_trace import called_in, is_too_large, named_smaller
 from cudal1_ci.processes.harvest import Harvester, Limits, limits_for
 from cudal1_ci.records import Target
+from cudal1_ci.render.wording import count_text, duration_text
 from cudal1_ci.sandboxed.wire.harvest import ScriptRan
 
 FOLDER = "harvest"
@@ -188,7 +189,7 @@ class Harvesting:
             self.said_s = now_s
             self.say(
                 f"harvest: {len(self.called)} of {len(self.discovery.targets)} targets are called, "
-                f"{max(0, self.deadline - now_s):.0f} s left; {script.kind} {script.place}"
+                f"{duration_text(max(0, self.deadline - now_s))} left; now {script.place}"
             )
 
     def ran(
@@ -220,6 +221,8 @@ class Harvesting:
                 )
         if ran.ending:
             self.leave(script, ran.ending)
+        if ran.notes:
+            self.notes[script.place] = ran.notes
         targets = called_in(ran.trace)
         if not targets:
             return
@@ -228,8 +231,6 @@ class Harvesting:
             self.targets[script.place] = ()
         self.targets[script.place] = tuple(sorted({*self.targets[script.place], *targets}))
         self.called |= targets
-        if ran.notes:
-            self.notes[script.place] = ran.notes
         name = f"trace-{sum(self.num_scripts.values()):05d}.jsonl"
         (self.folder / name).write_text(ran.trace, encoding="utf-8")
 
@@ -306,7 +307,7 @@ def harvest(
             for one in scripts_of(discovery.root, discovery.config)
             if one.kind in kinds and one.place not in state_of.done
         ]
-        say(f"harvest: {len(scripts)} scripts, at most {budget_s:.0f} s")
+        say(f"harvest: {count_text(len(scripts), 'script')}, at most {duration_text(budget_s)}")
         try:
             first_kinds = [one for one in scripts if one.kind != "test"]
             state_of.is_short = budget_s * num_workers < SCRIPT_S * len(first_kinds)

@@ -248,7 +248,8 @@ def noise(measurement: Measurement) -> Verdict | None:
         return inconclusive(
             "timing.noisy",
             f"the reference differs from itself by {100 * found:.1f} % on "
-            f"`{measurement.workload}`, more than the {100 * claim:.1f} % by which the candidate differs from it",
+            f"`{measurement.workload}`, more than the {100 * claim:.1f} % by which the "
+            "candidate differs from it",
         )
     if found <= NOISY:
         return None

@@ -66,6 +66,10 @@ class Nothing:
         return ()
 
 
+Nothing.__name__ = "package that is not installed"
+"""As errors of its operations name it."""
+
+
 class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Find stand-ins, after all other finders."""
 

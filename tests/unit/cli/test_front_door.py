@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from cudal1_ci.cli import doctor, main, scan
 from cudal1_ci.discover.traces import read_traces
 from cudal1_ci.errors import ConfigError, DiscoveryError, UnsupportedError, WorkerError
+from cudal1_ci.render.wording import one_line
 from tests import engine
 
 MODEL = """\
@@ -519,12 +520,35 @@ def test_trace_without_a_command_runs_the_readme_and_a_scan_lists_its_calls(chec
     result = run("trace", checkout, "--timeout", "60")
     assert result.exit_code == 0, result.stderr
     assert "50 % of them in training" in result.stdout
+    assert "harvest: 1 target called by 1 README block, in " in result.stderr
+    assert "harvest: 1 of all scripts and cells did not run to the end:" in result.stderr
     assert "has no attribute 'Gone'" in result.stderr
     listed = json.loads(run("scan", checkout, "--list", "--json", "-").stdout)
     (entry,) = listed["entries"]
     found = {(one["provenance"], one.get("mode", "infer")) for one in entry["workloads"]}
     assert found == {("readme", "train"), ("readme", "infer")}
     assert entry["workloads"][0]["source"] == "README.md:2"
+
+
+def test_where_no_script_calls_anything_the_next_step_is_named(checkout):
+    source = """class Net(torch.nn.Module):
+    def __init__(self, base_func):
+        self.base_func = base_func
+    def forward(self, x):
+        return x.exp()
+"""
+    (checkout / "model.py").write_text(f"import torch, absent\n{source}")
+    (checkout / "README.md").write_text(
+        "```python\nfrom model import absent\nabsent.f() * absent.f()\n```\n"
+    )
+    first = run("scan", checkout, "--list").stdout
+    assert "`cudal1-ci trace` runs README, docs, examples and tests" in one_line(first)
+    result = run("trace", checkout, "--timeout", "60")
+    assert result.exit_code == 1
+    assert "1 x needs a package\n" in result.stderr
+    assert "harvest: not installed: absent. Calls that need them" in result.stderr
+    for said in (result.stderr, run("scan", checkout, "--list").stdout):
+        assert "run your own code under `cudal1-ci trace -- COMMAND`" in one_line(said)
 
 
 @pytest.mark.parametrize(
