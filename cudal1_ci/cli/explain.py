@@ -27,7 +27,7 @@ from cudal1_ci.cli.execution import (
 from cudal1_ci.cli.group import EXIT_DONE, EXIT_UNSUPPORTED, GroupedCommand
 from cudal1_ci.cli.outputs import refuse_unwritable, write_lines
 from cudal1_ci.cli.scan_options import plan_of
-from cudal1_ci.cli.scope import Scope, file_and_name, root_of
+from cudal1_ci.cli.scope import Place, Scope, file_and_name, root_of
 from cudal1_ci.config import Settings
 from cudal1_ci.errors import ConfigError, DiscoveryError
 from cudal1_ci.optimize.strategies import covering, default_strategies, noticed_by, proposed_by
@@ -120,16 +120,9 @@ def problems(
         yield task
         return
     progress = progress_for(settings, sys.stderr, os.environ, quiet=quiet)
-    plan = plan_of(Scope(root), settings, progress)
-    shown = path.resolve().relative_to(root.resolve()).as_posix()
-    here = [one for one in plan.targets if one.target.path == shown]
-    named = [one for one in here if name in (None, one.target.qualname)]
-    if not named:
-        known = ", ".join(one.target.qualname for one in here)
-        raise DiscoveryError(
-            f"{path}: no target {f'`{name}`' if name else 'was found'}"
-            + (f"; there is {known}" if known else "")
-        )
+    place = Place(path.resolve().relative_to(root.resolve()).as_posix(), name)
+    plan = plan_of(Scope(root, (place,)), settings, progress)
+    named = [one for one in plan.targets if place.holds(one.target)]
     posed = [(one.target, one.problem) for one in named if one.problem and not one.target.is_kernel]
     if not posed:
         one = named[0]

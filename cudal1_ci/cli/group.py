@@ -143,7 +143,7 @@ class Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with one_voice():
+            with one_voice(ctx):
                 return super().invoke(ctx)
         except CudaL1Error as error:
             report_error(str(error))
@@ -161,14 +161,18 @@ class Verbs(click.Group):
 
 
 @contextlib.contextmanager
-def one_voice() -> Iterator[None]:
+def one_voice(ctx: click.Context | None = None) -> Iterator[None]:
     """Report click's errors of usage as the tool reports its own."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:
-        verb = error.ctx.command_path if error.ctx else "cudal1-ci"
+        verb = "cudal1-ci"
+        if error.ctx:
+            verb = error.ctx.command_path
+        elif ctx:  # of the verb whose option lacks its argument
+            verb = f"{ctx.command_path} {ctx.invoked_subcommand}"
         is_argument = isinstance(getattr(error, "param", None), click.Argument)
         said = error.message if error.message and is_argument else error.format_message()
         message = said.rstrip(".")

@@ -40,6 +40,7 @@ from cudal1_ci.cli.model import (
 from cudal1_ci.cli.scope import Scope, is_project
 from cudal1_ci.cli.trace import kept_traces, traces_for
 from cudal1_ci.config import Settings
+from cudal1_ci.discover import discover
 from cudal1_ci.discover.declared import declarations
 from cudal1_ci.discover.ladder import Evidence
 from cudal1_ci.discover.plan import Plan, refuse_unmatched, survey
@@ -142,6 +143,8 @@ def plan_of(
     """
     path = scope.root
     progress.waiting(f"reading {path.resolve().name or path} ...")
+    if scope.places and not only_reads:  # before a command records calls for minutes
+        scope.refuse_unknown(discover(path, settings.discover))
     # As the report names it: it goes to others, whom the folders of this machine tell nothing.
     file = settings.file.relative_to(path).as_posix() if settings.file else "the configuration"
     evidence = Evidence(

@@ -46,7 +46,8 @@ TIMEOUT_S = 1800.0
 HARVEST_S = 600.0
 """For the harvest of a scan."""
 MOST_REASONS, MOST_CHARS = 8, 100
-CUT = 124
+CUT, PYTEST_NO_TESTS = 124, 5
+"""Exit codes."""
 CUT_SHORT = (
     "`{command}` was stopped after {limit:.0f} s, its part of the budget: later calls are missing "
     "(use a shorter `trace` command or a longer budget)"
@@ -56,6 +57,10 @@ NEW = "traces-new"
 NOTHING_CALLED = (
     "nothing was recorded: the command must call modules or functions of this folder, and must "
     "keep the PYTHONPATH that it is given (set your own before `cudal1-ci trace`)"
+)
+NO_TESTS = (
+    "nothing was recorded: pytest found no test here. Name a command that calls the code, or "
+    "remove `trace` from the configuration"
 )
 FAILED_BEFORE = (
     "nothing was recorded, and the command ended with exit code {code}: see its output above (if "
@@ -166,7 +171,9 @@ def record(
         elif code and found.calls:
             progress.notice(f"the command ended with exit code {code}; what it called is used")
         elif not found.calls:
-            progress.notice(FAILED_BEFORE.format(code=code) if code else NOTHING_CALLED)
+            has_no_tests = code == PYTEST_NO_TESTS and "pytest" in " ".join(command)
+            failed = NO_TESTS if has_no_tests else FAILED_BEFORE.format(code=code)
+            progress.notice(failed if code else NOTHING_CALLED)
         if found.calls or not before.calls:
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)

@@ -93,7 +93,7 @@ def test_a_target_of_a_checkout_is_explained_and_what_is_none_is_named(checkout)
     operations = said["understanding"]["operations"]
     assert {(one["path"], one["line"]) for one in operations} == {("pkg/gate.py", 10)}
     for words, code, message in (
-        (["pkg/gate.py:Gat"], 2, "no target `Gat`; there is Gate"),
+        (["pkg/gate.py:Gat"], 2, "no target `Gat`; did you mean `Gate`?"),
         (["pkg/none.py"], 2, "no such file or folder"),
         (["pkg/gate.py:Gate", "--workload", "w"], 2, "expected one of"),
     ):

@@ -98,6 +98,15 @@ def test_what_is_not_there_is_exit_2_with_the_nearest_name(tree, path, said):
     assert said in result.stderr
 
 
+@pytest.mark.parametrize("verb", ["scan", "explain"])
+def test_a_name_that_is_not_there_is_refused_before_a_command_runs(tree, verb):
+    (tree / "pyproject.toml").write_text('[tool.cudal1-ci]\ntrace = "touch ran"\n')
+    result = run(verb, "src/model.py:Scael")
+    assert result.exit_code == 2
+    assert "did you mean `Scale`?" in result.stderr
+    assert not (tree / "ran").exists()
+
+
 @pytest.mark.parametrize("words", [["scan"], ["scan", "--list"]])
 def test_a_file_that_cannot_be_parsed_is_exit_2_with_the_line(tree, words):
     (tree / "src/broken.py").write_text("import torch\nclass A(:\n")
@@ -167,7 +176,10 @@ def test_what_is_no_fault_of_a_declared_workload_is_no_error(provenance, skipped
     ("words", "said"),
     [
         (("scan", "--bogus"), "error: no such option '--bogus'"),
-        (("scan", "--device"), "error: option '--device' requires an argument"),
+        (
+            ("scan", "--device"),
+            "error: option '--device' requires an argument; see `main scan --help`",
+        ),
         (("--bogus",), "error: no such option '--bogus'"),
         (("verify",), "error: missing argument 'REFERENCE'; see `"),
         (("doctor", "nowhere"), "error: directory 'nowhere' does not exist; see `"),
