@@ -70,7 +70,8 @@ def open_pull_request(one: Adoption, *, dry_run: bool) -> str:
     body = description(one, top)
     if dry_run:
         texts = "".join(
-            f"--- {file.relative_to(one.path)}\n{text}" for file, text in one.files.items()
+            f"--- {file.resolve().relative_to(top.resolve())}\n{text}"
+            for file, text in one.files.items()
         )
         return f"{texts}--- the pull request: {TITLE}\n{body}"
     push(top, commit_of_files(top, one.files))

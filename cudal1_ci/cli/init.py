@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from cudal1_ci.cli.workflows import (
     renewed,
     workflow_files,
 )
-from cudal1_ci.errors import ConfigError, UnsupportedError
+from cudal1_ci.errors import ConfigError, DiscoveryError, UnsupportedError
+from cudal1_ci.git import repository_top
 
 CONFIG = """\
 # cudal1-ci: see docs/configuration.md. Every key is optional.
@@ -53,6 +55,10 @@ Examples:
   cudal1-ci init --pull-request --runs-on self-hosted,linux,h100
   cudal1-ci init --upgrade
 """
+
+UNNAMED = """\
+`gpu` is a guess: jobs wait until a self-hosted runner has this label. Name yours with --gpu LABEL or
+--runs-on NAME; --runs-on ubuntu-latest measures CPU times."""
 
 FORKS = """\
 Is this repository public? Then anyone can request a workflow run on your runner. Read "Forks" in
@@ -105,17 +111,18 @@ def init(path: Path, trace_command: str, **flags: Any) -> None:
     found = configuration_of(path)
     if found is not None and not workflows:
         raise ConfigError(f"{found}: this repository is already configured; edit that file")
-    choice = chosen(path, flags) if workflows else None
+    top = top_of(path)
+    choice = chosen(path, top, flags) if workflows else None
     if flags["upgrade"]:
         assert choice is not None
-        upgrade(path, choice, dry_run=flags["dry_run"])
+        upgrade(top, choice, dry_run=flags["dry_run"])
         return
     files = {}
     if found is None:
         escaped = trace_command.replace("\\", "\\\\").replace('"', '\\"')
         files[path / ".github" / "cudal1-ci.toml"] = CONFIG.format(trace=escaped)
     if choice is not None:
-        folder = path / ".github" / "workflows"
+        folder = top / ".github" / "workflows"  # GitHub reads no other
         files |= {folder / name: text for name, text in workflow_files(choice).items()}
     if flags["pull_request"]:
         click.echo(open_pull_request(Adoption(path, files), dry_run=flags["dry_run"]), nl=False)
@@ -127,6 +134,8 @@ def init(path: Path, trace_command: str, **flags: Any) -> None:
         click.echo(
             f"next: commit these files, open a pull request    (runners: {names_of(choice)})"
         )
+        if not flags["gpus"] and not flags["runs_on"]:
+            click.echo(UNNAMED)
         click.echo(FORKS, nl=False)
     else:
         click.echo(
@@ -135,7 +144,16 @@ def init(path: Path, trace_command: str, **flags: Any) -> None:
         click.echo(f"      cudal1-ci scan {path}")
 
 
-def chosen(path: Path, flags: dict[str, Any]) -> Choice:
+def top_of(path: Path) -> Path:
+    """Return the top of the repository of a folder, from the working directory; the folder itself
+    where it is in none."""
+    try:
+        return path / os.path.relpath(repository_top(path), path.resolve())
+    except DiscoveryError:
+        return path
+
+
+def chosen(path: Path, top: Path, flags: dict[str, Any]) -> Choice:
     """Return what the flags say of the workflows."""
     machines: list[Machine] = [machine_of_label(label) for label in flags["gpus"]]
     machines += [machine_of_runs_on(text) for text in flags["runs_on"]]
@@ -144,12 +162,16 @@ def chosen(path: Path, flags: dict[str, Any]) -> Choice:
         machines=machines or [machine_of_label("gpu")],
         also=flags["also"],
         branch=default_branch(path),
+        project=path.resolve().relative_to(top.resolve()).as_posix(),
+        has_submodules=(top / ".gitmodules").is_file(),
     )
 
 
-def upgrade(path: Path, choice: Choice, *, dry_run: bool) -> None:
-    """Renew the workflows that are there. Raises: ConfigError where there is none."""
-    folder = path / ".github" / "workflows"
+def upgrade(top: Path, choice: Choice, *, dry_run: bool) -> None:
+    """Renew the workflows that are there, with the projects that they have. Raises: ConfigError
+    where there is none."""
+    choice = choice._replace(project=".", has_submodules=False)
+    folder = top / ".github" / "workflows"
     known = {name for names in ALSO.values() for name in names} | {"cudal1-ci.yml", *GONE}
     there = [name for name in sorted(known) if (folder / name).is_file()]
     if not there:
@@ -207,7 +229,10 @@ def write(files: dict[Path, str], *, dry_run: bool) -> None:
     """
     for file, text in files.items():
         if file.exists() and file.read_text(encoding="utf-8") != text:
-            raise ConfigError(f"{file}: is there already; edit it, or remove it first")
+            raise ConfigError(
+                f"{file}: is there already; edit it (a further project belongs into its input "
+                "`projects`), or remove it first"
+            )
     for file, text in files.items():
         if dry_run:
             click.echo(text, nl=False)

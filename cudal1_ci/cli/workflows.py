@@ -36,6 +36,10 @@ ALSO = {
 GONE = ("cudal1-ci-merge-queue.yml",)
 """What an older version wrote and no version needs now."""
 
+OF_PROJECTS = (ALWAYS, "cudal1-ci-forks.yml")
+OF_A_FOLDER = ("cudal1-ci-code-scanning.yml", "cudal1-ci-sweep.yml", "cudal1-ci-trend.yml")
+"""Workflows by the input that names a project in a folder of the repository."""
+
 PLACEHOLDER = re.compile(r"OWNER/cudal1-ci(?P<path>(?:/[\w.-]+)*)@0{40} # v[\d.]+")
 MACHINES = re.compile(r"(?P<before>machines: )'[^'\n]*'")
 BRANCHES = re.compile(r"(?P<before>push: \{branches: )\[main\]")
@@ -98,6 +102,9 @@ class Choice(NamedTuple):
     machines: Sequence[Machine]
     also: Sequence[str] = ()
     branch: str = "main"
+    project: str = "."
+    """Its folder, below the top of the repository."""
+    has_submodules: bool = False
 
 
 def workflow_files(choice: Choice) -> dict[str, str]:
@@ -123,9 +130,24 @@ def rendered(name: str, choice: Choice) -> str:
     text = BRANCHES.sub(lambda found: f"{found['before']}[{json.dumps(choice.branch)}]", text)
     if name == ALWAYS and "merge-queue" in choice.also:
         text = text.replace("permissions: {}\n", "  merge_group:\npermissions: {}\n", 1)
-    if name == ALWAYS and "commands" in choice.also:
-        text = WITH.sub(lambda found: f'    with: {{{found["given"]}, commands: "true"}}', text)
+    more = "".join(f", {key}: {value}" for key, value in further_inputs(name, choice).items())
+    text = WITH.sub(lambda found: f"    with: {{{found['given']}{more}}}", text)
     return pinned(text, choice.action)
+
+
+def further_inputs(name: str, choice: Choice) -> dict[str, str]:
+    """Return the inputs of a workflow besides its machines, as YAML."""
+    given = {}
+    if name == ALWAYS and "commands" in choice.also:
+        given["commands"] = '"true"'
+    if name == ALWAYS and choice.has_submodules:
+        given["submodules"] = "recursive"
+    if choice.project != "." and name in OF_PROJECTS:
+        projects = json.dumps([choice.project], ensure_ascii=False).replace("'", "''")
+        given["projects"] = f"'{projects}'"
+    elif choice.project != "." and name in OF_A_FOLDER:
+        given["path"] = json.dumps(choice.project, ensure_ascii=False)
+    return given
 
 
 def pinned(text: str, action: str) -> str:

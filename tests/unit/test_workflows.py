@@ -706,6 +706,35 @@ def test_init_adds_workflows_to_a_repository_that_is_configured_and_overwrites_n
     assert not (file.parent / ALSO["forks"][0]).exists()
 
 
+def test_workflows_of_a_project_in_a_folder_are_where_github_reads_them(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / ".gitmodules").touch()
+    project = tmp_path / "it's two" / "words"
+    project.mkdir(parents=True)
+    action = "--action", "me/cudal1-ci@" + 40 * "a"
+    done = init(project, *action, "--also", "forks", "--also", "sweep")
+    assert done.exit_code == 0, done.output
+    assert "`gpu` is a guess" in done.output
+    assert (project / ".github" / "cudal1-ci.toml").is_file()
+    assert not (project / ".github" / "workflows").exists()
+    folder = tmp_path / ".github" / "workflows"
+    given = {}
+    for name in (ALWAYS, *ALSO["forks"], *ALSO["sweep"]):
+        ((_, job),) = document(folder / name)["jobs"].items()
+        given[name] = {key: value for key, value in job["with"].items() if key != "machines"}
+    projects = json.dumps(["it's two/words"])
+    assert list(given.values()) == [
+        {"submodules": "recursive", "projects": projects},
+        {"projects": projects},
+        {"path": "it's two/words"},
+    ]
+    other = tmp_path / "other"
+    other.mkdir()
+    again = init(other, *action)
+    assert again.exit_code == 2
+    assert "a further project belongs into its input `projects`" in again.output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
