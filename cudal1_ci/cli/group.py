@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import os
 import pkgutil
 import sys
@@ -151,6 +152,9 @@ class Verbs(click.Group):
         except BrokenPipeError:
             raise
         except OSError as error:
+            if error.errno == errno.ENOSPC:
+                report_error(f"{error.filename or 'a file'}: {error.strerror}; make room on disk")
+                sys.exit(EXIT_UNSUPPORTED)
             if error.filename is None:  # a bug, whose place is worth more than a sentence
                 raise
             report_error(f"{error.filename}: {error.strerror}")

@@ -57,8 +57,8 @@ Examples:
 """
 
 UNNAMED = """\
-`gpu` is a guess: jobs wait until a self-hosted runner has this label. Name yours with --gpu LABEL or
---runs-on NAME; --runs-on ubuntu-latest measures CPU times."""
+`gpu` is a guess: jobs wait until a self-hosted runner has this label. Name yours with --gpu LABEL
+or --runs-on NAME; --runs-on ubuntu-latest measures CPU times."""
 
 FORKS = """\
 Is this repository public? Then anyone can request a workflow run on your runner. Read "Forks" in

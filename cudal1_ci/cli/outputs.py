@@ -86,6 +86,18 @@ def refuse_unwritable_outputs(flags: dict[str, Any]) -> None:
     refuse_unwritable(*(flags[f"{name}_path"] for name in FILES))
 
 
+def write_file(file: Path, text: str, newline: str | None = None) -> None:
+    """Write a file and its folders. Raises: UnsupportedError, which names the file."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", newline=newline)
+    except OSError as error:
+        raise UnsupportedError(
+            f"{file}: cannot be written ({error.strerror}); make room or name another place, and "
+            "run the same command again: measurements are kept"
+        ) from error
+
+
 def write_report(shown: Report, flags: dict[str, Any]) -> None:
     """Write a report wherever the flags say; next to its file the patch of all proposals, and the
     traces of calls before and after."""
@@ -95,7 +107,7 @@ def write_report(shown: Report, flags: dict[str, Any]) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in best_patches(shown).items():
-            (folder / name).write_text(text, encoding="utf-8", newline="")
+            write_file(folder / name, text, newline="")
 
 
 def write_beside(shown: Report, flags: dict[str, Any]) -> None:
@@ -105,11 +117,11 @@ def write_beside(shown: Report, flags: dict[str, Any]) -> None:
     if beside is None or shown.together is None:
         return
     file = beside.with_suffix(".patch")
-    file.write_text(shown.together.patch, encoding="utf-8", newline="")
+    write_file(file, shown.together.patch, newline="")
     number = len(shown.together.included)
     click.echo(f"wrote {file}: {count_text(number, 'proposal')} in one patch", err=True)
     for name, text in traces_of(shown).items():
-        beside.with_suffix(f".{name}").write_text(text, encoding="utf-8")
+        write_file(beside.with_suffix(f".{name}"), text)
 
 
 def write_lines(target: str, documents: Sequence[Evaluation | Explanation]) -> None:
@@ -118,9 +130,7 @@ def write_lines(target: str, documents: Sequence[Evaluation | Explanation]) -> N
     if target == "-":
         click.echo(text, nl=False)
     else:
-        file = Path(target)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        write_file(Path(target), text)
 
 
 def write_listing(plan: Plan, flags: dict[str, Any]) -> None:
@@ -144,14 +154,16 @@ def write_document(
     user's own, of the comment.
     """
     on_stdout = flags["stdout_format"]
+    unwritten: list[UnsupportedError] = []
     for name in FILES:
         path = flags[f"{name}_path"]
         if path == "-":
             on_stdout = name
         elif path is not None:
-            file = Path(path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(_rendered(shown, name), encoding="utf-8")
+            try:
+                write_file(Path(path), _rendered(shown, name))
+            except UnsupportedError as error:  # stdout still gets the result
+                unwritten.append(error)
     if on_stdout == "text" and sys.stdout.isatty():
         console = Console()
         if isinstance(shown, Listing):
@@ -164,6 +176,8 @@ def write_document(
         click.echo(comment(shown, About(), template=template), nl=False)
     else:
         click.echo(_rendered(shown, on_stdout), nl=False)
+    if unwritten:
+        raise unwritten[0]
 
 
 def _rendered(shown: Report | Listing, output_format: str) -> str:

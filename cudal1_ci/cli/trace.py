@@ -292,7 +292,10 @@ def traces_for(
         found = Traces()
         if command is not None:
             limit_s = trace_limit_s(settings)
-            found = record(path, settings, command, limit_s, progress)
+            try:
+                found = record(path, settings, command, limit_s, progress)
+            except ConfigError as error:
+                raise ConfigError(f"{settings.file or 'the settings'}: `trace`: {error}") from error
         if known is not None:
             keep(known.kept, folder)
         notices = tuple(one for one in found.notices if one.path == ".")

@@ -81,7 +81,7 @@ def from_file(
     if file is None:
         return {}
     flat: dict[str, Any] = {}
-    rooms = {kebab(room) for room in all_rooms()}
+    rooms = [kebab(room) for room in all_rooms()]
     for name, value in table.items():
         if name in rooms:
             if not isinstance(value, dict):
@@ -147,6 +147,11 @@ def unknown_key(place: str, name: str, known: list[str]) -> ConfigError:
         return ConfigError(
             f"{place}: unknown key `{name}`; it looks like a secret, and no setting holds one: "
             "remove it from there"
+        )
+    if name == "tool":
+        return ConfigError(
+            f"{place}: unknown key `tool`; this file holds the keys alone: write `budget`, not "
+            "`tool.cudal1-ci.budget`"
         )
     room, _, last = name.rpartition(".")
     level = {one.rpartition(".")[2]: one for one in known if one.rpartition(".")[0] == room}

@@ -16,6 +16,7 @@ once.
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 import threading
 import time
@@ -39,6 +40,8 @@ SCHEMA_VERSION = 2
 APPLICATION_ID = 0x63316369
 # A writer holds the lock for one insert and one fsync; half a minute is a machine in trouble.
 BUSY_TIMEOUT_S = 30.0
+LEAST_BYTES = 2**16
+"""Free on a disk that has room for the files of a database."""
 
 NEVER_REUSED: frozenset[Status] = frozenset({"inconclusive", "harness_error", "invalid_reference"})
 """Verdicts on the machine's load or installed software; the key contains neither."""
@@ -370,6 +373,15 @@ def explained(path: Path) -> Iterator[None]:
         raise ArchiveError(f"{path}: {error}; {mend(error, path)}") from error
 
 
+def is_full(folder: Path) -> bool:
+    """Return whether the disk has no room for the files of a database: SQLite reports an I/O error
+    there."""
+    try:
+        return shutil.disk_usage(folder).free < LEAST_BYTES
+    except OSError:
+        return False
+
+
 def mend(error: sqlite3.Error, path: Path) -> str:
     """Return what a person can do about an error of SQLite."""
     # Errors of the driver itself (a closed connection) carry no code.
@@ -381,7 +393,7 @@ def mend(error: sqlite3.Error, path: Path) -> str:
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return f"another process has held it for {BUSY_TIMEOUT_S:.0f} s: wait for it, or end it"
-    if name.startswith("SQLITE_FULL"):
+    if name.startswith("SQLITE_FULL") or is_full(path.parent):
         return "make room on disk and run again: what was recorded before is kept"
     return (
         "check that the folder and the file can be written, or set `state-dir` "

@@ -472,6 +472,30 @@ def test_a_file_that_fails_all_the_same_is_named_without_a_traceback(monkeypatch
     assert "error: /full/report.json: No space left on device" in result.stderr
 
 
+def test_a_disk_that_is_full_names_the_file_and_loses_no_result(tmp_path):
+    result = run("scan", tmp_path, "--json", "/dev/full", "--html", tmp_path / "page.html")
+    assert result.exit_code == 4
+    assert "error: /dev/full: cannot be written (No space left on device); make" in result.stderr
+    assert "Nothing to look at" in result.stdout
+    assert (tmp_path / "page.html").read_text().endswith("</html>\n")
+
+
+def test_a_trace_command_that_is_not_there_names_its_key(checkout):
+    (checkout / "model.py").write_text("import torch\nclass A(torch.nn.Module): ...\n")
+    (checkout / "pyproject.toml").write_text('[tool.cudal1-ci]\ntrace = "no-such-command -q"\n')
+    result = run("scan", checkout)
+    assert result.exit_code == 2
+    assert "pyproject.toml: `trace`: `no-such-command` cannot be run" in result.stderr
+
+
+def test_a_table_in_the_file_of_keys_alone_is_named(checkout):
+    (checkout / ".github").mkdir()
+    (checkout / ".github" / "cudal1-ci.toml").write_text("[tool.cudal1-ci]\nbudget = '3m'\n")
+    result = run("scan", checkout, "--list")
+    assert result.exit_code == 2
+    assert "unknown key `tool`; this file holds the keys alone: write `budget`" in result.stderr
+
+
 def test_a_scan_of_an_empty_folder_says_so_in_a_sentence(tmp_path):
     result = run("scan", tmp_path, "-q")
     assert result.exit_code == 0
