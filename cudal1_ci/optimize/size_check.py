@@ -10,7 +10,7 @@ import msgspec
 from cudal1_ci.optimize.sizes import other_sizes
 from cudal1_ci.optimize.trials import NotReached, Trials
 from cudal1_ci.records import Candidate, Entry, Evaluation, Finding, Measurement, Problem, Workload
-from cudal1_ci.render.wording import STATUS_WORDS, interval_text, one_line
+from cudal1_ci.render.wording import STATUS_WORDS, count_text, interval_text, one_line
 from cudal1_ci.stats import speedups
 
 SLOWER = speedups.SLOWER_AT_SIZE
@@ -78,7 +78,11 @@ def at_other_sizes(
         if finding is not None:
             return (), None, finding
         found += evaluation.measurements
-    said = [f"{number} of {len(workloads)}: {one}" for one, number in whys.items() if one != why]
+    said = [
+        f"{number} of {count_text(len(workloads), 'size')}: {one}"
+        for one, number in whys.items()
+        if one != why
+    ]
     return tuple(found), "; ".join([*([why] if why else []), *said]) or None, None
 
 

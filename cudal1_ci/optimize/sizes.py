@@ -33,21 +33,23 @@ BOUND_TO_SIZE = frozenset(("offsets", "permutation", "pairs"))
 def other_sizes(workloads: Sequence[Workload]) -> tuple[tuple[Workload, ...], str | None]:
     """Return each workload at half and double batch, and why there are none of some."""
     found: list[Workload] = []
-    whys: list[str] = []
+    whys: dict[str, list[str]] = {}
     for workload in workloads:
         batch, why = batch_of(workload)
         if batch is None:
-            whys.append(f"{workload.name}: {why}")
+            whys.setdefault(why, []).append(workload.name)
             continue
         for words, factor in FACTORS.items():
             size = int(batch * factor)
             if not size:
-                whys.append(f"{workload.name}: a batch of {batch} cannot be halved")
+                why = f"a batch of {batch} cannot be halved"
+                whys.setdefault(why, []).append(workload.name)
                 continue
             name = f"{workload.name}, {words}"
             call = msgspec.structs.replace(workload, name=name, call=scaled(workload, batch, size))
             found.append(msgspec.structs.replace(call, share=None, steps=None))
-    return tuple(found), "; ".join(whys) or None
+    said = [f"{', '.join(names)}: {why}" for why, names in whys.items()]
+    return tuple(found), "; ".join(said) or None
 
 
 def batch_of(workload: Workload) -> tuple[int | None, str]:

@@ -41,6 +41,7 @@ FIRST_S = {"cpu": 45.0, "cuda": 30.0}
 ENERGY_S = 1.0
 """A GPU's counter is renewed some ten times a second."""
 LEAST_S = 5.0
+TOO_LITTLE = "not reached: too little of the budget was left"
 
 
 class NotReached(Exception):
@@ -180,4 +181,4 @@ class Trials:
             raise NotReached(INTERRUPTED)
         if self.left_s() < times * self.likely_s():
             self.was_cut = True
-            raise NotReached(SPENT)
+            raise NotReached(TOO_LITTLE if self.left_s() > 0 else SPENT)

@@ -578,7 +578,7 @@ def _print_why(entries: Sequence[Entry], console: Console) -> None:
     for entry in entries:
         spent, sizes = understanding_text(entry.understanding), entry.sizes_not_tried
         if spent or sizes or entry.near_misses or entry.not_tried:
-            print_heading(console, f"Why of {target_text(entry.target)}")
+            print_heading(console, f"Details of {target_text(entry.target)}")
             _print_lines("The call:", [spent] if spent else [], console)
             _print_lines("Not timed at another size:", [sizes] if sizes else [], console)
             _print_lines("Nearly matched:", map(near_miss_text, entry.near_misses), console)

@@ -56,8 +56,7 @@ CONTRACT_WORDS = {
 }
 
 ENDED_WORDS = {
-    "budget": "Incomplete: the budget was spent before every target was measured. "
-    "Run again to resume.",
+    "budget": "Incomplete: the budget was too short to measure everything. Run again to resume.",
     "interrupted": "Incomplete: the run was interrupted. Run again to resume.",
 }
 

@@ -17,7 +17,7 @@ from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.impact import kept_share, with_impact
 from cudal1_ci.optimize.roots import roots_of
-from cudal1_ci.optimize.target import SPENT
+from cudal1_ci.optimize.trials import TOO_LITTLE
 from cudal1_ci.records import (
     Call,
     CallCost,
@@ -402,8 +402,8 @@ def test_what_the_budget_does_not_reach_is_named_and_the_run_can_be_resumed(sett
     assert report.ended == "budget"
     assert report.impact is None
     reasons = {one.what: one.reason for one in report.together.not_reached}
-    assert reasons["model.py:Net"] == SPENT
-    assert SPENT in report.entries[0].sizes_not_tried
+    assert reasons["model.py:Net"] == TOO_LITTLE
+    assert report.entries[0].sizes_not_tried.endswith(f"2 of 2 sizes: {TOO_LITTLE}")
 
 
 def test_a_verifier_that_dies_costs_what_it_was_at(setting):

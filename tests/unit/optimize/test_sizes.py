@@ -53,6 +53,10 @@ def test_a_batch_of_one_is_only_doubled():
     found, why = other_sizes([a_call(tensor(1, 3))])
     assert [shapes(one) for one in found] == [[(2, 3)]]
     assert "cannot be halved" in why
+    _, why = other_sizes(
+        [a_call(tensor(1, 3)), msgspec.structs.replace(a_call(tensor(1, 3)), name="v")]
+    )
+    assert why == "w, v: a batch of 1 cannot be halved"
 
 
 def test_strides_of_a_transposed_tensor_are_not_kept():

@@ -122,7 +122,7 @@ def test_a_machine_that_is_too_busy_is_named_where_nothing_was_proven(
 
 
 def test_a_report_that_was_cut_short_says_so_in_every_readable_format(sample):
-    for ended, words in (("budget", "budget was spent"), ("interrupted", "was interrupted")):
+    for ended, words in (("budget", "budget was too short"), ("interrupted", "was interrupted")):
         cut = msgspec.structs.replace(sample, ended=ended)
         assert all(words in render(cut, name) for name in ("text", "md", "html"))
     assert not any("Incomplete" in render(sample, name) for name in ("text", "md", "html"))
