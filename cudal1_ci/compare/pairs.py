@@ -31,7 +31,7 @@ from cudal1_ci.records.comparison import Cause
 PROPOSER = "pull_request"
 """Who wrote the head."""
 IS_NEW = "it is not in the base"
-IS_REMOVED = "it is not in the head"
+IS_REMOVED = "nothing in the head has its name or its code"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -211,7 +211,7 @@ def read_lines(text: str, path: Path, notices: list[Notice]) -> Iterable[TracedC
         except (ValueError, msgspec.ValidationError):
             damaged += 1
     if damaged:
-        notices.append(Notice(path=str(path), message=f"{damaged} damaged lines were left out"))
+        notices.append(Notice(path=str(path), message=f"left out: {damaged} of the lines, damaged"))
 
 
 def join(lines: Iterable[TracedCall]) -> dict[str, tuple[TracedCall, ...]]:

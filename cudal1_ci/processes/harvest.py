@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from cudal1_ci.errors import UnsupportedError, WorkerError
-from cudal1_ci.processes.local import Worker
+from cudal1_ci.processes.local import Worker, without_torch
 from cudal1_ci.sandboxed.wire.harvest import HarvestCell, OpenHarvest, RunScript, ScriptRan
 
 START_S = 240.0
@@ -127,7 +127,7 @@ class Harvester:
                     "trace a command of yours instead: `cudal1-ci trace -- COMMAND`"
                 )
             if not opened.torch:
-                raise UnsupportedError(f"torch is not installed in {self.python}")
+                raise UnsupportedError(without_torch(self.python))
         except BaseException:
             self.stop()
             raise

@@ -36,6 +36,9 @@ WORKER_NAME = "cudal1_sandboxed"
 
 BOOTSTRAP = """\
 import sys
+if sys.version_info < (3, 10):
+    sys.exit("Python %d.%d is too old for the project's environment: 3.10 or newer is needed; name "
+             "another interpreter: --python PATH, or the `python` setting" % sys.version_info[:2])
 sys.path[:] = [path for path in sys.path if path]
 import importlib.util
 folder = sys.argv[1]

@@ -32,3 +32,13 @@ def test_a_worker_imports_nothing_from_the_working_folder(tmp_path):
     assert "" not in path
     assert str(here) not in path
     assert arguments == words
+
+
+def test_a_python_that_is_too_old_is_named_with_the_fix(tmp_path):
+    older = f"import sys\nsys.version_info = (3, 8, 18)\n{BOOTSTRAP}"
+    done = subprocess.run(
+        [sys.executable, "-c", older, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Python 3.8 is too old for the project's environment: 3.10 or")
+    assert "--python PATH" in done.stderr

@@ -316,7 +316,7 @@ def test_damaged_lines_are_noticed_and_left_out(tmp_path):
     (tmp_path / "trace-1-a.jsonl").write_text(text)
     (tmp_path / "trace-2-b.jsonl").write_text(json.dumps(line) + "\n")
     found = read_traces(tmp_path)
-    assert [n.message for n in found.notices] == ["1 damaged lines were left out"]
+    assert [n.message for n in found.notices] == ["left out: 1 of the lines, damaged"]
     (call,) = found.calls["a.py:f"]
     assert call.num_calls == 4
     assert call.call.args == (Items(),)
