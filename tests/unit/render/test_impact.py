@@ -127,6 +127,12 @@ def test_a_report_without_impact_says_nothing_of_it(sample):
     assert '<ul class="impact">' not in page and 'id="together"' not in page
 
 
+def test_a_page_without_times_explains_no_picture(with_impact):
+    words = "its picture shows where time goes"
+    assert words in render_html(with_impact)
+    assert words not in render_html(msgspec.structs.replace(with_impact, impact=()))
+
+
 def test_what_is_missing_is_said(with_impact):
     lines = together_lines(with_impact)
     assert lines[0].startswith("1 proposal is in one patch")
