@@ -21,7 +21,7 @@ from ..wire.tensors import OutputSlot
 from .arguments import flatten
 from .exact_types import is_lazy, need_exact, type_of
 from .module_state import forget_gradients
-from .settings import hidden, patched
+from .settings import hidden, hooks, patched
 from .sharing import state_storages, storage_of
 from .subject import Subject, forget, gradients_of, overlaps, plain
 from .value_shapes import fitted, in_rows
@@ -96,6 +96,8 @@ class Batches:
         """How long each call of the last batch took."""
         self.addresses: list[int] = []
         """Of all outputs of the last batch that were dropped."""
+        self.hooks: set[str] = set()
+        """What calls have left that sees other code of the process (settings.py)."""
         self.value: torch.Tensor | None = None
         """A value on a GPU, for `exchange`."""
 
@@ -176,6 +178,7 @@ class Batches:
         with self.subject.without_collections(), grads:
             start_s = time.perf_counter()
             self.timed = self.loop(self.subject.run, self.order, seed, keeps)
+            self.hooks |= {*hooks()}
             self.subject.read_own_state()
             issue_us = (time.perf_counter() - start_s) * 1e6
             if self.gathers_early:
@@ -371,7 +374,11 @@ class Batches:
             aliases |= self.dropped_aliases()
         return Left(
             aliases=tuple(sorted(aliases)),
-            patched=(*patched(self.subject.attributes), *hidden(self.own_objects())),
+            patched=(
+                *patched(self.subject.attributes),
+                *hidden(self.own_objects()),
+                *sorted(self.hooks),
+            ),
             overlapping=tuple(sorted({leaf for leaf, one in plain_ones if overlaps(one)})),
             lazy=tuple(sorted({leaf for leaf, one in plain_ones if is_lazy(one)})),
             in_state=tuple(sorted({leaf for leaf, one in every if storage_of(one) in state})),

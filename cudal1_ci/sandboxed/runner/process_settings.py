@@ -11,6 +11,7 @@ import _signal  # type: ignore[import-not-found]  # what `signal` says of a hand
 import atexit
 import contextlib
 import copyreg
+import ctypes
 import decimal
 import functools
 import gc
@@ -91,6 +92,12 @@ SET_ONLY = ("_jit_set_profiling_executor", "_jit_set_profiling_mode")
 REGISTER_AT_IMPORT = ("torch._inductor", "torch._dynamo", "triton", "multiprocessing.util", "numba")
 """Modules that register functions for the end of the process."""
 
+LARGE_BYTES = 2**26
+"""A block that glibc maps under all of its thresholds, which end at half of that."""
+AUDITED: list[str] = []
+"""Hooks of audits that programs have tried to add. None is: it would run in code outside of calls,
+and can be neither listed nor removed."""
+
 Values = dict[str, str]
 Changes = tuple[tuple[str, str, str], ...]
 
@@ -151,6 +158,7 @@ def libraries() -> dict[str, Any]:
     """Return settings of the standard library and of numpy, which the runner has imported or
     which are read from the part that every process has."""
     return {
+        "sys.audithooks": AUDITED,
         "threading.profile": name_of(threading.getprofile()),
         "threading.trace": name_of(threading.gettrace()),
         "sys.int_max_str_digits": sys.get_int_max_str_digits(),
@@ -176,6 +184,7 @@ def process() -> Values:
         "os.getcwd": folder(),
         "os.priority": os.getpriority(os.PRIO_PROCESS, 0),
         "os.scheduler": os.sched_getscheduler(0),
+        "malloc.large_blocks": "mapped" if maps_large_blocks() else "kept",
         "signal.mask": sorted(int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())),
     }
     for number, name in SIGNALS.items():
@@ -185,6 +194,50 @@ def process() -> Values:
     for name in LIMITS:
         found[f"resource.{name}"] = resource.getrlimit(getattr(resource, name))
     return texts(found)
+
+
+class MallocFigures(ctypes.Structure):
+    """What glibc says of its heaps: `mallinfo2` in mallinfo(3)."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def malloc_figures() -> MallocFigures | None:
+    """Return what the C library says of its heaps; None where it does not."""
+    try:
+        figures = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        return None
+    figures.restype = MallocFigures
+    found: MallocFigures = figures()
+    return found
+
+
+def maps_large_blocks() -> bool:
+    """Return whether the C library takes large blocks from the kernel and gives them back, as it
+    does unless `mallopt` forbids that. Where all are kept, no call waits for pages."""
+    before = malloc_figures()
+    if before is None:
+        return True
+    library = ctypes.CDLL(None)
+    library.malloc.restype = ctypes.c_void_p
+    block = library.malloc(ctypes.c_size_t(LARGE_BYTES))
+    now = malloc_figures()
+    if not block or now is None:
+        return True
+    library.free(ctypes.c_void_p(block))
+    return bool(now.hblks > before.hblks)
+
+
+def refuse_audit_hooks() -> None:
+    """Note hooks of audits in place of adding them."""
+    sys.addaudithook = lambda hook: AUDITED.append(name_of(hook))
 
 
 def folder() -> str:

@@ -74,6 +74,7 @@ from .batches import Batches
 from .contract import surveyed, tried
 from .exact_types import TENSORS, is_lazy, type_of
 from .gradients import reached
+from .process_settings import refuse_audit_hooks
 from .profiling import profiled
 from .programs import MODULE_NAME
 from .settings import settings
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
 
 def main(channel: Channel, scratch: Path) -> None:
     """Answer until the verifier hangs up."""
+    refuse_audit_hooks()
     subject = Subject(scratch)
     runner = Runner(subject, Trials(subject), Batches(subject))
     while True:

@@ -7,11 +7,16 @@ the program's disadvantage, and the static rules read the text.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import copy
+import dataclasses
 import functools
+import gc
 import math
 import operator
 import os
+import random
+import statistics
 import sys
 import threading
 import time
@@ -56,11 +61,18 @@ WATCHED: dict[str, Any] = {
     "torch.optim.Optimizer": torch.optim.Optimizer,
     "torch.nn.Module": torch.nn.Module,
     **{f"torch.nn.{one.__name__}": one for one in vars(torch.nn).values() if is_layer(one)},
+    "torch._C": torch._C,
     "builtins": builtins,
+    "contextlib": contextlib,
     "copy": copy,
+    "dataclasses": dataclasses,
     "functools": functools,
+    "gc": gc,
     "math": math,
+    "operator": operator,
     "os": os,
+    "random": random,
+    "statistics": statistics,
     "threading": threading,
     "time": time,
 }
@@ -171,6 +183,17 @@ def hidden(owners: Mapping[type, Any]) -> list[str]:
     ]
     others = [f"{kind.__name__}.__class__" for kind, one in owners.items() if type(one) is not kind]
     return sorted([*found, *others])
+
+
+def hooks() -> list[str]:
+    """Return what of the program's own may run in any code of this process: functions that trace or
+    profile, and modes of torch. Asked right after calls, before what it names could see it."""
+    return [
+        *(["sys.setprofile"] if sys.getprofile() is not None else []),
+        *(["sys.settrace"] if sys.gettrace() is not None else []),
+        *(["a function mode"] if _get_current_function_mode_stack() else []),  # type: ignore[no-untyped-call]
+        *(["a dispatch mode"] if _get_current_dispatch_mode_stack() else []),
+    ]
 
 
 def is_of_torch(function: Any) -> bool:

@@ -208,7 +208,10 @@ def check_left(reference: Lane, candidate: Lane, limits: Limits) -> None:
         message = f"timed calls change settings of the process ({shown_changes(refused)[:1500]})"
         raise Rejected("reward_hack", "state.global", message)
     if replaced := sorted(set(theirs.patched) - set(ours.patched)):
-        message = f"timed calls replace functions of the whole process ({', '.join(replaced)})"
+        message = (
+            "timed calls replace functions of the whole process, or leave what sees them called "
+            f"({', '.join(replaced)})"
+        )
         raise Rejected("reward_hack", "state.global", message)
 
 

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 REFUSED = (
     "gc.",
+    "malloc.",
     "signal.",
+    "sys.audithooks",
     "sys.switchinterval",
     "os.priority",
     "os.scheduler",
