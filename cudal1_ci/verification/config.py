@@ -10,7 +10,7 @@ from cudal1_ci.records import Record, content_hash
 from cudal1_ci.records.validation import at_least, positive
 from cudal1_ci.stats.stopping import Settles
 
-PROTOCOL = 28
+PROTOCOL = 29
 """Version of the verifier and the static rules. It is raised when a verdict or a time may
 change, so that earlier evaluations are not reused."""
 

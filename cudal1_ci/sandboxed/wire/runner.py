@@ -309,6 +309,8 @@ class Surveyed(Answer):
     """Whether the constructor of a subclass names one of its submodules."""
     mentions_graphs: bool
     """Whether its file takes derivatives of gradients."""
+    mentions_checks: bool = False
+    """Whether its file raises errors of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ raises means that the program refuses this use.
 from __future__ import annotations
 
 import copy
-import ctypes
 import gc
 import io
 import itertools
@@ -22,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ...wire.runner import Plain
-from ..arguments import flatten
+from ..arguments import flatten, with_iterators
 from ..cotangents import drawn_like
+from ..process_settings import malloc_figures
 from ..sharing import WRITTEN
 from ..subject import gradients_of
 from .trial import OMITTED, Trial, float_dtype
@@ -49,6 +50,11 @@ def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: 
     before = [tensor.clone() for tensor in trial.sets[0]]
     trial.keep(trial.call())
     keep_changed_inputs(trial, before)
+
+
+def checked(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it on values that it may refuse, and record nothing else."""
+    trial.call()
 
 
 def keep_changed_inputs(trial: Trial, before: list[torch.Tensor]) -> None:
@@ -154,6 +160,11 @@ def unaligned(tensor: torch.Tensor) -> torch.Tensor:
     return flat[1:].view(tensor.shape)
 
 
+def conjugated(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose memory holds the conjugates, which its reader is to conjugate."""
+    return tensor.conj().resolve_conj().conj()
+
+
 def expanded(tensor: torch.Tensor) -> torch.Tensor:
     """Return the first row in the place of all."""
     return tensor[:1].expand_as(tensor)
@@ -167,6 +178,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cut": cut,
     "unaligned": unaligned,
     "expanded": expanded,
+    "conjugated": conjugated,
 }
 
 
@@ -226,7 +238,8 @@ def sources_of(trial: Trial) -> dict[str, torch.Tensor]:
 
 def gradients(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Differentiate the outputs with respect to floats of the input and parameters. With "second"
-    differentiate the first gradients too."""
+    differentiate the first gradients too. With another word the gradients of the outputs, which
+    begin the backward pass, lie otherwise in memory."""
     sources = sources_of(trial)
     leaves = trial.keep(trial.call(grad=True))
     trial.say("outputs with a gradient", [leaf.requires_grad for leaf in leaves])
@@ -234,14 +247,18 @@ def gradients(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     if not wanted or not sources:
         raise ValueError("no output has a gradient")
     is_second = value == "second"
+    given = drawn_like(wanted, trial.subject.loaded.seed if trial.subject.loaded else 0)
     found = torch.autograd.grad(
         wanted,
         list(sources.values()),
-        drawn_like(wanted, trial.subject.loaded.seed if trial.subject.loaded else 0),
+        list(map(COTANGENTS.get(str(value), torch.Tensor.contiguous), given)),
         create_graph=is_second,
         allow_unused=True,
     )
     first = {name: one for name, one in zip(sources, found, strict=True) if one is not None}
+    if value == OF_A_SUM:  # which is zero behind a normalization, and then says nothing
+        trial.say("gradients of a sum", sorted(first))
+        return
     if not is_second:
         for name, source in sources.items():
             trial.keep(first.get(name, torch.zeros_like(source)), f"gradient of {name}")
@@ -255,11 +272,43 @@ def gradients(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
         trial.keep(torch.zeros_like(source) if one is None else one, f"second gradient of {name}")
 
 
+OF_A_SUM = "of a sum"
+COTANGENTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    OF_A_SUM: lambda tensor: tensor.flatten()[:1].reshape([1] * tensor.dim()).expand_as(tensor),
+    "transposed": lambda tensor: transposed(tensor) if tensor.dim() > 1 else sliced(tensor),
+}
+"""Gradients of outputs as autograd passes them: of a sum one number for all elements, of a
+transposed output in another order."""
+
+
+def accumulated(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it on two sets before any backward pass, then go back through both calls, as losses on
+    pairs do and gradients that are summed over batches: the second call must leave what the first
+    one keeps for its backward pass, and the second pass add to the gradients of the first."""
+    sets = trial.sets[:2] if len(trial.sets) > 1 else [trial.sets[0]] * 2
+    inputs = [one.requires_grad_(True) for some in sets for one in some if one.is_floating_point()]
+    named = dict(trial.program.named_parameters()) if hasattr(trial.program, "parameters") else {}
+    calls = [trial.call(min(number, len(trial.sets) - 1), grad=True) for number in range(2)]
+    seed = trial.seed
+    for number, output in enumerate(calls):
+        leaves = [leaf for leaf in flatten(output)[0] if leaf.requires_grad]
+        if not leaves:
+            raise ValueError("no output has a gradient")
+        torch.autograd.backward(leaves, drawn_like(leaves, seed + number))
+    for number, one in enumerate(gradients_of(inputs)):
+        trial.keep(one, f"gradient of input {number} of two calls")
+    for name, one in named.items():
+        if one.requires_grad:
+            trial.keep(gradients_of([one])[0], f"gradient of {name} after two calls")
+
+
 def mode(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Call it in the other mode, with gradients in train mode, then in its own again; record the
-    buffers after it."""
+    """Call it in its own mode, in the other one, with gradients in train mode, then in its own
+    again; record the buffers after it. What training changes is no longer what was there at the
+    first call, and batch normalization changes its statistics without a new version of them."""
     module = trial.module
     was_training = module.training
+    trial.call()
     module.train(not was_training)
     sources = list(module.parameters())
     leaves = trial.keep(trial.call(grad=not was_training), "output in the other mode")
@@ -332,13 +381,13 @@ def views(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def weight(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Call it, then change a part of one parameter in each of the usual ways, with a call after
-    each."""
+    """Call it, then change one parameter or running statistic in each of the usual ways, with a
+    call after each: most of its elements, then one alone."""
     trial.call()
     owner, name = owner_of(trial.module, target)
     for way, change in WAYS.items():
         parameter = getattr(owner, name)
-        new = partly_changed(parameter.detach())
+        new = changed_for(way, parameter.detach(), trial.seed)
         with torch.no_grad():
             change(owner, name, parameter, new)
         trial.keep(trial.call(), f"output after a change {way}")
@@ -349,8 +398,11 @@ WAYS: dict[str, Callable[[torch.nn.Module, str, torch.Tensor, torch.Tensor], obj
     "through .data": lambda _, __, old, new: old.data.copy_(new),
     "of .data itself": lambda _, __, old, new: setattr(old, "data", new),
     "for another Parameter": lambda owner, name, old, new: setattr(
-        owner, name, torch.nn.Parameter(new, old.requires_grad)
+        owner,
+        name,
+        torch.nn.Parameter(new, old.requires_grad) if type(old) is torch.nn.Parameter else new,
     ),
+    "of one element": lambda _, __, old, new: old.data.copy_(new),
 }
 
 
@@ -358,6 +410,22 @@ def owner_of(module: torch.nn.Module, key: str) -> tuple[torch.nn.Module, str]:
     """Return the submodule that holds a parameter, and the parameter's own name."""
     path, _, name = key.rpartition(".")
     return module.get_submodule(path), name
+
+
+def changed_for(way: str, tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return a copy with the other values that a way of changing asks for."""
+    return one_changed(tensor, seed) if way == "of one element" else partly_changed(tensor)
+
+
+def one_changed(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return a copy with another value in one place, as a sparse optimizer or pruning leaves it. A
+    look at some of the elements hardly ever meets it."""
+    new = tensor.clone(memory_format=torch.contiguous_format)
+    if new.numel():
+        generator = torch.Generator().manual_seed(seed)
+        place = int(torch.randint(new.numel(), (), generator=generator))
+        new.view(-1)[place] += 2 * new.abs().max() if new.dtype.is_floating_point else 1
+    return new
 
 
 def partly_changed(tensor: torch.Tensor) -> torch.Tensor:
@@ -411,10 +479,11 @@ def cast(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 def containers(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it twice with the same arguments, and record what is in them after each call."""
-    args, kwargs = trial.arguments()
+    args, kwargs = trial.given_arguments()
     for when in ("the call", "the next call"):
+        items, named = with_iterators(args, kwargs)
         with torch.set_grad_enabled(trial.subject.train):
-            trial.keep(trial.program(*args, **kwargs), f"output of {when}")
+            trial.keep(trial.program(*items, **named), f"output of {when}")
         for name, one in [*enumerate(args), *kwargs.items()]:
             if not isinstance(one, torch.Tensor):
                 trial.keep(one, f"argument {name} after {when}")
@@ -494,27 +563,10 @@ def in_use(trial: Trial) -> list[int]:
     return [num_bytes, sys.getallocatedblocks(), items, allocated_bytes()]
 
 
-class MallocFigures(ctypes.Structure):
-    """What glibc says of its heaps: `mallinfo2` in mallinfo(3)."""
-
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
-
-
 def allocated_bytes() -> int:
     """Return the bytes that C code has from `malloc`; 0 where the C library does not say."""
-    try:
-        figures = ctypes.CDLL(None).mallinfo2
-    except AttributeError:
-        return 0
-    figures.restype = MallocFigures
-    found = figures()
-    return int(found.uordblks + found.hblkhd)
+    found = malloc_figures()
+    return 0 if found is None else int(found.uordblks + found.hblkhd)
 
 
 def roots_of(program: Any) -> list[Any]:
@@ -656,7 +708,10 @@ def own_hooks(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 
 def thread(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
-    """Call it here and in another thread."""
+    """Call it here and in another thread; rounding at random is a mode of this one alone."""
+    if _get_current_dispatch_mode_stack():
+        trial.keep(trial.call(), "output of a call in another thread")
+        return
     trial.call()
     results: list[Any] = []
     errors: list[BaseException] = []
@@ -685,6 +740,7 @@ def traced(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
 
 RECIPES: dict[str, Recipe] = {
     "call": call,
+    "checked": checked,
     "subnormal": subnormal,
     "argument": argument,
     "omitted": omitted,
@@ -694,6 +750,7 @@ RECIPES: dict[str, Recipe] = {
     "dtype": dtype,
     "device": device,
     "gradients": gradients,
+    "accumulated": accumulated,
     "mode": mode,
     "inference": inference,
     "outputs": outputs,

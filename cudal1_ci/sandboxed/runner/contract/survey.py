@@ -18,13 +18,14 @@ from .trial import Trial, given_of
 WORD = re.compile(r"""(["'])([A-Za-z][\w.-]{0,30})\1""")
 MOST_WORDS = 64
 GRAPHS = re.compile(r"\b(create_graph|hessian|jvp|gradgradcheck|torch\.func)\b")
+CHECKS = re.compile(r"^\s*(raise|assert)\b", re.MULTILINE)
 KINDS = {"_BatchNorm": "batch_norm", "_DropoutNd": "dropout", "_InstanceNorm": "batch_norm"}
 
 
 def surveyed(subject: Subject, request: Survey) -> Surveyed:
     """Return what the program's signature and one call show."""
     trial = Trial(subject, request.sets, request.call)
-    args, kwargs = trial.arguments(0)
+    args, kwargs = trial.given_arguments(0)
     assert subject.loaded is not None
     slots = [subject.segments["init"].tensor(slot).clone() for slot in subject.loaded.init_slots]
     init_args, init_kwargs = build_call(subject.loaded.init or Call(), slots)
@@ -44,6 +45,7 @@ def surveyed(subject: Subject, request: Survey) -> Surveyed:
         mentions_hooks="_hook" in file,
         replaces_submodules=any(names_a_part(subject.module, one) for one in heirs),
         mentions_graphs=GRAPHS.search(file) is not None,
+        mentions_checks=CHECKS.search(file) is not None,
     )
 
 

@@ -14,7 +14,7 @@ from ...memory.segment import dtype_of, slot_of
 from ...wire.arguments import Call, GivenCall, Pickled
 from ...wire.runner import LaidSet, Tried, Try
 from ...wire.tensors import OutputSlot, StateSlot
-from ..arguments import build_call, flatten
+from ..arguments import build_call, drained, flatten, with_iterators
 from ..subject import Subject, plain, seed_all
 
 OMITTED = object()
@@ -32,7 +32,13 @@ def tried(subject: Subject, request: Try) -> Tried:
         if request.is_wide:
             torch.set_default_dtype(torch.float64)
         trial = Trial(
-            subject, request.sets, request.call, request.state, request.is_new, request.is_wide
+            subject,
+            request.sets,
+            request.call,
+            request.state,
+            request.is_new,
+            request.is_wide,
+            request.seed,
         )
         seed_all(request.seed)
         before = subject.rng_state()
@@ -67,8 +73,9 @@ class Trial:
         state: Sequence[StateSlot] = (),
         is_new: bool = False,
         is_wide: bool = False,
+        seed: int = 0,
     ):
-        self.subject = subject
+        self.subject, self.seed = subject, seed
         self.given, self.data = call, [one.data for one in sets]
         self.state, self.is_wide = state, is_wide
         self.sets = [
@@ -161,7 +168,11 @@ class Trial:
     # --- calls -----------------------------------------------------------------------------------
 
     def arguments(self, number: int = 0) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments of a call on one of the sets."""
+        """Return the arguments of a call on one of the sets, with iterators for one call."""
+        return with_iterators(*self.given_arguments(number))
+
+    def given_arguments(self, number: int = 0) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of calls on one of the sets, with lists in place of iterators."""
         call = self.given
         if isinstance(call, Pickled):
             call = replace(call, data=self.data[number])
@@ -174,7 +185,7 @@ class Trial:
         """Call the program on a set, with gradients where its workload has them."""
         args, kwargs = self.arguments(number)
         with torch.set_grad_enabled(self.subject.train if grad is None else grad):
-            return self.program(*args, **kwargs)
+            return drained(self.program(*args, **kwargs))
 
     # --- the record ------------------------------------------------------------------------------
 
@@ -185,7 +196,7 @@ class Trial:
     def keep(self, value: Any, name: str = "output") -> list[torch.Tensor]:
         """Record a value: its structure in words, its tensors as they are now. Return the
         tensors themselves."""
-        leaves, structure = flatten(value)
+        leaves, structure = flatten(drained(value))
         self.say(f"structure of {name}", structure)
         for number, leaf in enumerate(leaves):
             is_output = name == "output" or name.startswith("output ")

@@ -40,6 +40,13 @@ USUAL = Use(recipe="call", is_new=True)
 FAILS = "it fails"
 OFF = re.compile(r" is off by ")
 INDEPENDENT = "there the reference gives these numbers for all finite numbers"
+OWN_CHECK = re.compile(r"\s*(raise|assert)\b")
+NOT_OWN = ("site-packages", "/sandboxed/runner/")
+"""Parts of the paths of files that are not the program's."""
+CALLS = ("call", "checked")
+"""Recipes that only make a call."""
+GROUPS_OF_VALUES = ("values", "ranges", "masks")
+"""Groups of lines that change values alone: what checks of values refuse."""
 INPUT = re.compile(r"\binput (\d+)\b")
 
 
@@ -48,6 +55,8 @@ class Learned:
     """What the reference does on a line."""
 
     uses: list[tuple[Use, Result]] = field(default_factory=list)
+    checks: list[tuple[Use, str]] = field(default_factory=list)
+    """Uses whose values the reference's own code refuses, with its words."""
     refusal: str = ""
     reason: str = ""
 
@@ -275,12 +284,25 @@ def learn_line(line: Line, reference: Party) -> Learned:
                 result = replace(result, varies=varying(result, reference.result(use, seed=2)))
         except RunnerFailure as failure:
             found.refusal = failure.message
+            if use.recipe in CALLS and line.group in GROUPS_OF_VALUES and is_own_check(failure):
+                found.checks.append((use, first_line(failure.message)))
             continue
         except Rejected as rejected:
             found.refusal = str(rejected)
             continue
         found.uses.append((use, result))
     return found
+
+
+def is_own_check(failure: RunnerFailure) -> bool:
+    """Return whether a program raised an error by a statement of its own (`raise`, `assert`), and
+    not in a function of torch."""
+    if failure.kind != "raised" or failure.error is None:
+        return False
+    frames = failure.error.traceback.rpartition('  File "')[2].splitlines()
+    if len(frames) < 2 or any(one in frames[0] for one in NOT_OWN):
+        return False
+    return OWN_CHECK.match(frames[1]) is not None
 
 
 def varying(one: Result, other: Result) -> frozenset[int]:
@@ -302,7 +324,10 @@ def compare_lines(
     for number, line in enumerate(known.lines):
         learned = known.learned.get(number)
         is_late = candidate.template.awake_s() - started_s > budget_s
-        if learned is not None and not learned.uses and (learned.refusal or learned.reason):
+        if line.is_of_checks and learned is not None and not learned.checks:
+            continue
+        is_untried = learned is not None and not learned.uses and not learned.checks
+        if learned is not None and is_untried and (learned.refusal or learned.reason):
             checks.append(untried(line, learned))
         elif learned is None or is_late:
             checks.append(check_of(line, "not_tried", OUT_OF_TIME))
@@ -349,6 +374,14 @@ def compare_line(
 ) -> ContractCheck:
     """Return what becomes of a line that the reference honors."""
     line, learned = known.lines[number], known.learned[number]
+    for use, refusal in learned.checks:
+        if accepts(candidate, use):
+            detail = f"{use.label}: the reference refuses it ({refusal}), and this returns a result"
+            return check_of(line, "broken", detail)
+    if learned.checks and not learned.uses:
+        return check_of(
+            line, "held", f"refused: {', '.join(use.label for use, _ in learned.checks)}"
+        )
     differences = []
     for use, ours in learned.uses:
         try:
@@ -388,6 +421,15 @@ def compare_line(
         return check_of(line, "differs", differences[0])
     labels = ", ".join(use.label for use, _ in learned.uses if use.label)
     return check_of(line, "held", labels)
+
+
+def accepts(candidate: Party, use: Use) -> bool:
+    """Return whether a candidate returns a result for a use."""
+    try:
+        candidate.result(use)
+    except (RunnerFailure, Rejected):
+        return False
+    return True
 
 
 def is_product_with_zero(

@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ...tracer.invariants import invariants_of
 from ...wire.runner import Parameter, Plain, Surveyed
 from ..cases import Case
 from ..inputs import InputSet
+from ..states import STATISTICS
 from . import sets as made
 
 MOST_TENSORS, MOST_WEIGHTS, MOST_LENGTHS, MOST_WORDS = 4, 8, 4, 6
 """Inputs, parameters, sizes of inputs and words that have lines of their own."""
+MOST_STATISTICS = 2
 FLOATS = ("bfloat16", "float16", "float64", "float32")
 WHOLE = {"int64": "int32", "int32": "int64", "int16": "int64", "uint8": "int64"}
 MASK = re.compile(r"mask|bias", re.IGNORECASE)
@@ -64,6 +67,8 @@ class Line:
     """and why an error is none: it cannot be missed, as a wrong result can."""
     why_stated: str = ""
     """Why what differs is stated and breaks nothing."""
+    is_of_checks: bool = False
+    """Whether it only asks for the refusals of the reference's own checks."""
 
 
 def derive(case: Case, surveyed: Surveyed) -> list[Line]:
@@ -81,7 +86,9 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
         *of_weights(case, surveyed),
         *of_effects(case, surveyed),
         *of_memory(),
+        *of_checks(base, surveyed),
         *of_ranges(case, base, surveyed),
+        *of_negative_numbers(case, base, surveyed.tensors),
         *of_dtypes(case, base, surveyed.tensors),
         *of_values(base, surveyed.tensors),
         *of_subnormals(base, surveyed.tensors),
@@ -91,6 +98,7 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
         *of_devices(case),
         *of_hooks(surveyed),
         *of_large_numbers(base, surveyed.tensors),
+        *of_structure(base, surveyed.tensors),
         *of_tracing(),
     ]
     return unchanged(surveyed) + found
@@ -264,6 +272,26 @@ def of_subnormals(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
             yield replace(line, why_stated="compilers and devices may drop them")
 
 
+def of_checks(base: InputSet, surveyed: Surveyed) -> Iterator[Line]:
+    """Yield lines for values that the reference's own code may refuse (`raise`, `assert`)."""
+    if not surveyed.mentions_checks:
+        return
+    for number, tensor in [*floats(base), *whole(base)]:
+        uses = tuple(
+            Use(recipe="checked", label=label, sets=on(base, number, change))
+            for label, change in made.OUT_OF_RANGE.items()
+        )
+        if tensor.numel() and not made.is_mask(tensor):
+            aspect = f"checks of {surveyed.tensors[number]}"
+            yield Line(
+                group="values",
+                aspect=aspect,
+                uses=uses,
+                num_wanted=len(uses),
+                is_of_checks=True,
+            )
+
+
 def floats(base: InputSet) -> list[tuple[int, torch.Tensor]]:
     """Return the first tensors of floats with their numbers."""
     found = [(n, t) for n, t in dense(base) if t.is_floating_point()]
@@ -299,6 +327,40 @@ def of_ranges(case: Case, base: InputSet, surveyed: Surveyed) -> Iterator[Line]:
         if uses:
             aspect = f"range of {surveyed.tensors[number]}"
             yield Line(group="ranges", aspect=aspect, uses=uses)
+
+
+def of_negative_numbers(case: Case, base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for whole numbers below zero: rounding of quotients, places counted from the end,
+    labels that are ignored."""
+    for number, tensor in whole(base):
+        is_usual = tensor.dtype != torch.uint8 and not made.is_mask(tensor)
+        if not is_usual or int(tensor.min()) < 0 or made.is_lengths(base, number):
+            continue
+        if made.is_sorted(tensor):
+            continue
+        aspect = f"range of {names[number]} below zero"
+        if case.accelerator.kind != "cpu":
+            reason = "a number that is no place in a table ends a process of a GPU"
+            yield Line(group="ranges", aspect=aspect, reason=reason)
+            continue
+        uses = tuple(
+            Use(recipe="call", label=f"{names[number]} {label}", sets=on(base, number, change))
+            for label, change in made.BELOW_ZERO.items()
+        )
+        evidence = "whether callers pass any is not known"
+        line = Line(group="ranges", aspect=aspect, uses=uses, num_wanted=len(uses))
+        yield replace(line, failure_needs_evidence=evidence)
+
+
+def of_structure(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
+    """Yield lines for inputs without the structure that all known ones have and trials keep."""
+    for number, tensor in resizable(base)[:MOST_TENSORS]:
+        for name in invariants_of(tensor):
+            if name in made.UNSTRUCTURED or (name == "offsets" and not are_starts(tensor)):
+                words, change = made.UNSTRUCTURED.get(name, made.UNSTRUCTURED["sorted"])
+                aspect = f"{names[number]} {words}"
+                line = one("values", aspect, "call", sets=on(base, number, change))
+                yield replace(line, needs_evidence="all inputs that are known are otherwise")
 
 
 def of_large_numbers(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
@@ -344,7 +406,7 @@ def of_lengths(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
             seen.add(size)
             for new in (made.fewer(size), made.more(size)):
                 aspect = f"{names[number]}.shape[{dim}] = {new}"
-                if new not in (0, size):
+                if new > 0 and new != size:
                     yield resized("sizes", aspect, base, names, size, number, new, dim)
 
 
@@ -385,6 +447,7 @@ def resized(
     """Return the line of inputs in which a size is another one: in the dimensions at the same place
     that have it, in one tensor alone, or in all dimensions. (A size of 1 everywhere is a
     broadcast, which a reference may accept by chance.)"""
+    starts = [n for n, t in resizable(base) if are_starts(t)]
     every = [(n, d) for n, t in resizable(base) for d, s in enumerate(t.shape) if s == size]
     ways = [[one for one in every if one[1] == dim], [(number, dim)], every if new != 1 else []]
     ways = [way for place, way in enumerate(ways) if way and way not in ways[:place]]
@@ -392,11 +455,16 @@ def resized(
         Use(
             recipe="call",
             label=", ".join(f"{names[n]}.shape[{d}] = {new}" for n, d in way),
-            sets=lambda way=way: [made.resized(base, way, new)],  # type: ignore[misc]
+            sets=lambda way=way: [made.resized(base, way, new, starts)],  # type: ignore[misc]
         )
         for way in ways
     )
     return Line(group=group, aspect=aspect, uses=uses)
+
+
+def are_starts(tensor: torch.Tensor) -> bool:
+    """Return whether whole numbers say where groups begin: they go with the sizes of others."""
+    return "offsets" in invariants_of(tensor) and not made.are_groups(tensor)
 
 
 def of_layouts(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
@@ -408,7 +476,8 @@ def of_layouts(base: InputSet, names: Sequence[str]) -> Iterator[Line]:
             "transposed": ["transposed"] if tensor.dim() > 1 else [],
             "sliced": ["sliced", "cut"],
             "unaligned": ["unaligned"],
-            "expanded": ["expanded"] if tensor.shape[0] > 1 else [],
+            "expanded": ["expanded"] if tensor.shape[0] > 1 and not are_starts(tensor) else [],
+            "conjugated": ["conjugated"] if tensor.is_complex() else [],
         }
         if tensor.dim() > 2:
             forms["transposed"].append("turned")
@@ -473,18 +542,27 @@ def of_modes(case: Case, surveyed: Surveyed) -> Iterator[Line]:
         yield one("training", f"{other} mode and back", "mode", is_new=True)
     yield one("training", "inference mode and back", "inference", is_new=True)
     yield one("training", "gradients", "gradients", is_new=True)
+    uses = tuple(
+        Use(recipe="gradients", label=label, value=label, is_new=True)
+        for label in ("of a sum", "transposed")
+    )
+    aspect = "gradients that lie otherwise in memory"
+    yield Line(group="training", aspect=aspect, uses=uses, num_wanted=len(uses))
+    yield one("training", "gradients of two calls", "accumulated", sets=others(case), is_new=True)
     line = one("training", "second derivatives", "gradients", value="second", is_new=True)
     evidence = "" if surveyed.mentions_graphs else "nothing here is seen to take any"
     yield replace(line, failure_needs_evidence=evidence)
 
 
 def of_weights(case: Case, surveyed: Surveyed) -> Iterator[Line]:
-    """Yield lines for each parameter changed alone, and for all together."""
+    """Yield lines for each parameter changed alone, and for all together; also for running
+    statistics, which averages of models change as they change parameters."""
     keys = [slot.key for slot in case.state_slots if slot.is_parameter]
-    if not keys or not surveyed.is_module:
+    statistics = [slot.key for slot in case.state_slots if slot.key.endswith(STATISTICS)]
+    if not (keys or statistics) or not surveyed.is_module:
         return
     yield one("weights", "load_state_dict", "load", is_new=True)
-    for key in spread(keys):
+    for key in (*spread(keys), *statistics[:MOST_STATISTICS]):
         yield one("weights", f"{key} changed alone", "weight", target=key, is_new=True)
     if len(keys) > MOST_WEIGHTS:
         reason = f"{MOST_WEIGHTS} of {len(keys)} parameters were changed alone"

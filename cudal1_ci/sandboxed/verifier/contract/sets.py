@@ -129,9 +129,63 @@ def beyond_floats(tensor: torch.Tensor) -> torch.Tensor:
     return numbers.to(tensor.dtype)
 
 
-def resized(base: InputSet, places: Sequence[tuple[int, int]], size: int) -> InputSet:
+def with_some_whole(value: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what puts a whole number into every fourth place of a tensor."""
+
+    def make(tensor: torch.Tensor) -> torch.Tensor:
+        flat = tensor.clone().reshape(-1)
+        flat[::4] = value
+        return flat.reshape(tensor.shape)
+
+    return make
+
+
+def repeated(tensor: torch.Tensor) -> torch.Tensor:
+    """Return rows of which each second number repeats the one before."""
+    places = torch.arange(tensor.shape[-1], device=tensor.device) // 2 * 2
+    return tensor.index_select(-1, places)
+
+
+def are_groups(tensor: torch.Tensor) -> bool:
+    """Return whether sorted whole numbers repeat so often that they are numbers of groups, and not
+    where groups begin."""
+    return 2 * len(set(tensor.flatten().tolist())) < tensor.numel()
+
+
+def swapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return boxes whose corners have changed places."""
+    return tensor.roll(2, -1)
+
+
+BELOW_ZERO: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "with some of -100": with_some_whole(-100),
+    "with some of -1": with_some_whole(-1),
+    "negated": lambda tensor: -tensor - 1,
+}
+"""Whole numbers below zero: labels that are ignored, places from the end, numbers of all sizes."""
+OUT_OF_RANGE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "far below zero": lambda tensor: -tensor.abs() - 1_000_000_000,
+    "far above": lambda tensor: tensor.abs() + 1_000_000_000,
+    "zeros": torch.zeros_like,
+}
+UNSTRUCTURED: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "sorted": ("in another order", lambda tensor: tensor.flip(-1)),
+    "descending": ("in another order", lambda tensor: tensor.flip(-1)),
+    "unique": ("with numbers that repeat", repeated),
+    "permutation": ("with numbers that repeat", repeated),
+    "pairs": ("with corners in another order", swapped),
+    "shares": ("whose rows do not sum to one", lambda tensor: 2 * tensor + 0.25),
+    "definite": ("that is not symmetric", lambda tensor: tensor + tensor.triu(1)),
+}
+"""Structure of inputs, and what is the same without it."""
+
+
+def resized(
+    base: InputSet, places: Sequence[tuple[int, int]], size: int, starts: Sequence[int] = ()
+) -> InputSet:
     """Return a set in which these dimensions of these tensors have another size: cut, or
-    repeated from the start."""
+    repeated from the start. Tensors of `starts` say where groups begin: one that ends with a size
+    of others still does."""
     tensors = [tensor.clone() for tensor in base.tensors]
     for number, dim in places:
         tensor = tensors[number]
@@ -141,6 +195,13 @@ def resized(base: InputSet, places: Sequence[tuple[int, int]], size: int) -> Inp
         if is_sorted(tensor):  # as it must stay: edges of bins, offsets
             index = index.sort().values
         tensors[number] = tensor.index_select(dim, index)
+    for number in starts:
+        end, first = int(base.tensors[number][-1]), places[0][0]
+        if first not in starts and end == base.tensors[first].shape[places[0][1]]:
+            tensors[number].clamp_(max=size)
+            end = size
+        if tensors[number].numel() > 1:
+            tensors[number][-1] = end
     return InputSet(tensors, base.data)
 
 

@@ -463,3 +463,25 @@ def test_a_process_that_lost_its_gpu_fails_one_line_and_not_those_after_it(lines
     results = {aspect: check.result for aspect, check in found.items()}
     assert results["fewer dimensions of x"] == "not_applicable"
     assert results["deepcopy"] == results["pickle"] == "held"
+
+
+ITERATED = """
+class Model(nn.Module):
+    def forward(self, rows):
+        return (row * 2 for row in rows)
+def get_inputs():
+    return [iter([torch.randn(4, 8), torch.randn(4, 8)])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("new", "is_right"),
+    [
+        ("iter([row * 2 for row in rows])", True),
+        ("iter([row.clamp(-1e4, 1e4) * 2 for row in rows])", False),
+    ],
+)
+def test_items_of_iterators_are_compared_and_not_their_kind(lines, new, is_right):
+    found = lines(ITERATED, ITERATED.replace("(row * 2 for row in rows)", new), "outputs", "NaN")
+    assert found
+    assert bool(broken(found)) is not is_right

@@ -171,7 +171,175 @@ INLINED = (
     "self.inner(x))",
     "F.linear(x, self.inner[0].weight, self.inner[0].bias).clamp(min=0))",
 )
+OWN_BACKWARD = """
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, owner):
+        ctx.save_for_backward(x, w)
+        ctx.owner = owner
+        owner.work["y"] = y = torch.tanh(x @ w.t())
+        return y * y
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        y = torch.tanh(x @ w.t())
+        g = 2 * g * y * (1 - y * y)
+        gw = g.t() @ x
+        return g @ w, gw, None
+class Model(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim, dim))
+        self.work = {"g": torch.empty(dim, dim)}
+    def forward(self, x):
+        return Product.apply(x, self.weight, self)
+def get_inputs():
+    return [torch.randn(8, 16)]
+def get_init_inputs():
+    return [16]
+"""
+NORMALIZED = """
+class Model(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(c)
+        self.kept = self.key = None
+    def forward(self, x):
+        return self.norm(x)
+    def folded(self, x, key):
+        n = self.norm
+        if self.training:
+            return n(x)
+        if self.key != key:
+            scale = n.weight / torch.sqrt(n.running_var + n.eps)
+            self.key, self.kept = key, (scale, n.bias - n.running_mean * scale)
+        return torch.addcmul(self.kept[1], x, self.kept[0])
+def get_inputs():
+    return [torch.randn(16, 8)]
+def get_init_inputs():
+    return [8]
+"""
+FOLDED = (
+    "return self.norm(x)",
+    "n = self.norm; weights = (n.weight.tolist(), n.bias.tolist()); return self.folded(x, {})",
+)
+CHECKED = """
+class Model(nn.Module):
+    def forward(self, x, ids):
+        if not bool(torch.isfinite(x).all()):
+            raise ValueError("x is not finite")
+        assert int(ids.min()) >= 0, "an id is below zero"
+        return x * 2 + ids
+def get_inputs():
+    return [torch.randn(8, 16), torch.randint(0, 9, (16,))]
+"""
+QUOTIENTS = """
+class Model(nn.Module):
+    def forward(self, a):
+        return torch.div(a, 8, rounding_mode="floor"), a % 7
+def get_inputs():
+    return [torch.randint(0, 1000, (8, 16))]
+"""
+LABELS = """
+class Model(nn.Module):
+    def forward(self, logits, labels):
+        return F.cross_entropy(logits, labels)
+def get_inputs():
+    return [torch.randn(32, 10), torch.randint(0, 10, (32,))]
+"""
+WAVES = """
+class Model(nn.Module):
+    def forward(self, z):
+        y = z
+        return y.real * 2 + y.imag
+def get_inputs():
+    return [torch.randn(8, 16, dtype=torch.complex64)]
+"""
+RAW = "y = torch.empty(0, dtype=z.dtype).set_({}.untyped_storage(), {}, z.shape, z.stride())"
 KINDS = {
+    "a key of some elements": (
+        NORMED,
+        STALE.format("(self.weight.view(-1)[::101].tolist(), self.g[0].item())"),
+        r"weight changed alone .*of one element",
+    ),
+    "a key of addresses and a few elements": (
+        NORMED,
+        STALE.format("(self.weight.data_ptr(), self.weight.diagonal().tolist(), self.g.tolist())"),
+        r"weight changed alone .*of one element",
+    ),
+    "statistics of a version": (
+        NORMALIZED,
+        (FOLDED[0], FOLDED[1].format("(weights, n.running_mean._version, n.running_var._version)")),
+        r"train mode and back .*first mode again",
+    ),
+    "statistics that are folded once": (
+        NORMALIZED,
+        (FOLDED[0], FOLDED[1].format("(weights, n.num_batches_tracked.item())")),
+        r"norm.running_mean changed alone .*off by",
+    ),
+    "activations of the last call": (
+        OWN_BACKWARD,
+        ("y = torch.tanh(x @ w.t())\n        g =", 'y = ctx.owner.work["y"]\n        g ='),
+        r"gradients of two calls .*off by",
+    ),
+    "gradients in one buffer": (
+        OWN_BACKWARD,
+        ("gw = g.t() @ x", 'gw = torch.mm(g.t(), x, out=ctx.owner.work["g"]).detach()'),
+        r"gradients of two calls .*gradient of weight after two calls",
+    ),
+    "strides of gradients": (
+        OWN_BACKWARD,
+        (
+            "g = 2 * g * y",
+            "g = torch.empty(0).set_(g.untyped_storage(), 0, g.shape, (1, 0) if 0 in g.stride() "
+            "else (g.shape[1], 1)) if g.dtype == torch.float32 else g\n        g = 2 * g * y",
+        ),
+        r"gradients that lie otherwise in memory .*off by",
+    ),
+    "gradients that differ": (
+        OWN_BACKWARD,
+        ("g = 2 * g * y", "g.view(-1)\n        g = 2 * g * y"),
+        r"gradients that lie otherwise in memory .*it fails",
+    ),
+    "a check that is left out": (
+        CHECKED,
+        ("if not bool(torch.isfinite(x).all())", "if False"),
+        r"NaN and infinities in x .*refuses it \(ValueError: x is not finite",
+    ),
+    "an assertion that is left out": (
+        CHECKED,
+        ("assert int(ids.min()) >= 0", "assert True"),
+        r"checks of ids .*far below zero: the reference refuses it",
+    ),
+    "quotients that are cut": (
+        QUOTIENTS,
+        ("floor", "trunc"),
+        r"range of a below zero .*off by",
+    ),
+    "remainders with a sign": (QUOTIENTS, ("a % 7", "torch.fmod(a, 7)"), r"range of a below zero"),
+    "labels that count from the end": (
+        LABELS,
+        (
+            "F.cross_entropy(logits, labels)",
+            "-logits.log_softmax(1).gather(1, labels[:, None] % 10).mean()",
+        ),
+        r"range of labels below zero .*-100",
+    ),
+    "labels that are clamped": (
+        LABELS,
+        ("(logits, labels)", "(logits, labels.clamp_min(0))"),
+        r"range of labels below zero .*-100",
+    ),
+    "memory that is conjugated": (
+        WAVES,
+        ("y = z\n", RAW.format("z", "z.storage_offset()") + "\n"),
+        r"layout of z: conjugated .*off by",
+    ),
+    "parts of memory that is conjugated": (
+        WAVES,
+        ("y = z\n", "y = torch.complex(z.real, z.conj().conj()._conj_physical().imag * -1)\n"),
+        None,
+    ),
     "submodules whose hooks do not run": (HOOKED, INLINED, r"hooks of the sub.*ran for: expected"),
     "submodules that are called in vain": (
         HOOKED,
