@@ -93,7 +93,7 @@ REGISTER_AT_IMPORT = ("torch._inductor", "torch._dynamo", "triton", "multiproces
 """Modules that register functions for the end of the process."""
 
 LARGE_BYTES = 2**26
-"""A block that glibc maps under all of its thresholds, which end at half of that."""
+"""More than the largest threshold of glibc, from which on it maps a block."""
 AUDITED: list[str] = []
 """Hooks of audits that programs have tried to add. None is: it would run in code outside of calls,
 and can be neither listed nor removed."""
@@ -227,7 +227,8 @@ def maps_large_blocks() -> bool:
         return True
     library = ctypes.CDLL(None)
     library.malloc.restype = ctypes.c_void_p
-    block = library.malloc(ctypes.c_size_t(LARGE_BYTES))
+    # Larger than all that is free: of that a block would be taken first.
+    block = library.malloc(ctypes.c_size_t(LARGE_BYTES + before.fordblks))
     now = malloc_figures()
     if not block or now is None:
         return True
