@@ -38,8 +38,8 @@ Recipe = Callable[[Trial, str, Plain], None]
 WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
 """Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
 or sets is full before."""
-MOST_LOOKS, MOST_S, STEADY = (8, 32, 8, 32), 10.0, 0.5
-"""Looks at bytes, blocks of Python's own memory, items and bytes of C code, and seconds, until they
+MOST_LOOKS, MOST_S, STEADY = (8, 32, 8, 8, 32), 10.0, 0.5
+"""Looks at bytes, blocks of Python's own memory, items, files and bytes of C code, and seconds, until they
 may end growing; and how much a call is no growth. Code that torch compiled takes a few blocks a
 call for the first three hundred calls, and none later. Compiling again takes some bytes once or
 twice."""
@@ -549,8 +549,8 @@ def least_growth(sizes: Sequence[int]) -> float:
 
 
 def in_use(trial: Trial) -> list[int]:
-    """Return bytes of tensors, memory blocks of Python, items that the program holds, and bytes of
-    C code."""
+    """Return bytes of tensors, memory blocks of Python, items that the program holds, open files,
+    and bytes of C code."""
     gc.collect()
     storages = {}
     for one in gc.get_objects():
@@ -560,7 +560,8 @@ def in_use(trial: Trial) -> list[int]:
     held = torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
     items = count_items(roots_of(trial.program), set(), 0)
     num_bytes = sum(storages.values()) + held
-    return [num_bytes, sys.getallocatedblocks(), items, allocated_bytes()]
+    num_files = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return [num_bytes, sys.getallocatedblocks(), items, num_files, allocated_bytes()]
 
 
 def allocated_bytes() -> int:

@@ -23,6 +23,7 @@ GROWTH = {
     "bytes of tensors": 1.0,
     "memory blocks of Python": 0.9,
     "items in containers": 0.9,
+    "open files": 0.9,
     "bytes of C memory": 64.0,
 }
 """Growth of each call, beyond the reference's, that is a leak."""

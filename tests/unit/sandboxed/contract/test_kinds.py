@@ -462,6 +462,11 @@ KINDS = {
         ("return {", "self.history.append(x[:2] * 2)\n        return {"),
         r"what calls keep .*bytes of tensors",
     ),
+    "files that stay open": (
+        CACHED,
+        ("return {", "__import__('os').open('/dev/null', 0)\n        return {"),
+        r"what calls keep .*open files",
+    ),
     "detached outputs": (LAYER_NORM, ("return out", "return out.detach()"), r"gradients .*fails"),
     "outputs that cannot be written to": (
         LAYER_NORM,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -32,6 +33,23 @@ def test_blocks_of_the_first_few_hundred_calls_are_no_leak(most_kept, leaks):
     assert (said is not None and "memory blocks of Python" in said) is leaks
 
 
+@pytest.mark.parametrize(
+    "keep", [lambda: os.open(os.devnull, os.O_RDONLY), lambda: os.memfd_create("kept")]
+)
+def test_files_that_stay_open_are_kept(keep):
+    opened = []
+
+    def note():
+        opened.append(keep())
+
+    try:
+        found = growth_of(10**6, note)
+    finally:
+        for one in opened:
+            os.close(one)
+    assert found[[*GROWTH].index("open files")] == 1.0
+
+
 def test_tensors_of_the_first_few_hundred_calls_are_kept():
     said = kept_memory((0.0,) * len(GROWTH), growth_of(300, lambda: torch.ones(64)))
     assert said is not None and "bytes of tensors" in said
@@ -49,6 +67,7 @@ def test_what_c_code_never_frees_is_kept(most_kept, leaks, num_bytes):
         return numbers[0]
 
     *others, found = growth_of(most_kept, keep)
-    assert (kept_memory((0.0,) * 4, (0.0, 0.0, 0.0, found)) is not None) is leaks
+    nothing = (0.0,) * len(GROWTH)
+    assert (kept_memory(nothing, (*nothing[1:], found)) is not None) is leaks
     assert others[0] == 0.0, "it is no tensor"
     assert not leaks or found >= num_bytes
