@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -10,9 +11,18 @@ import sys
 import pytest
 import torch
 
-from cudal1_ci.sandboxed.runner.process_settings import changes, values
+from cudal1_ci.sandboxed.runner.process_settings import (
+    AUDITED,
+    changes,
+    maps_large_blocks,
+    refuse_audit_hooks,
+    values,
+)
+from cudal1_ci.sandboxed.runner.settings import hooks
 from cudal1_ci.sandboxed.verifier.changed_settings import is_refused, process_changes
 
+M_MMAP_MAX, MOST_MAPPED = -4, 65536
+LIBRARY = ctypes.CDLL(None)
 THRESHOLD = gc.get_threshold()
 CASES = {
     "gc.threshold": lambda: (gc.set_threshold(9, 9, 9), lambda: gc.set_threshold(*THRESHOLD)),
@@ -34,6 +44,10 @@ CASES = {
     "signal.timer.virtual": lambda: (
         signal.setitimer(signal.ITIMER_VIRTUAL, 1000.0),
         lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 0.0),
+    ),
+    "malloc.large_blocks": lambda: (
+        LIBRARY.mallopt(M_MMAP_MAX, 0),
+        lambda: LIBRARY.mallopt(M_MMAP_MAX, MOST_MAPPED),
     ),
     "torch.sdp.math": lambda: (
         torch.backends.cuda.enable_math_sdp(False),
@@ -90,3 +104,45 @@ def test_the_first_vmap_of_a_process_changes_no_setting(tmp_path):
     before = values(tmp_path)
     torch.vmap(torch.sin)(torch.ones(2))
     assert changes(before, values(tmp_path)) == ()
+
+
+def test_free_memory_of_the_heap_is_no_changed_setting():
+    LIBRARY.malloc.restype = ctypes.c_void_p
+    LIBRARY.mallopt(M_MMAP_MAX, 0)
+    large = LIBRARY.malloc(ctypes.c_size_t(2**28))
+    above = LIBRARY.malloc(ctypes.c_size_t(64))  # so that the large one is not given back
+    LIBRARY.mallopt(M_MMAP_MAX, MOST_MAPPED)
+    LIBRARY.free(ctypes.c_void_p(large))
+    try:
+        assert maps_large_blocks()
+    finally:
+        LIBRARY.free(ctypes.c_void_p(above))
+
+
+def test_a_hook_of_audits_is_noted_and_never_called(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "addaudithook", sys.addaudithook)
+    refuse_audit_hooks()
+    before = values(tmp_path)
+    seen = []
+    sys.addaudithook(lambda *_: seen.append(0))
+    id(seen)
+    try:
+        ((name, was, now),) = changes(before, values(tmp_path))
+    finally:
+        AUDITED.clear()
+    assert (name, was) == ("sys.audithooks", "[]") and "lambda" in now
+    assert seen == [] and is_refused(name, is_patch=False)
+
+
+def test_what_sees_other_code_run_is_named():
+    usual = hooks()
+    sys.setprofile(lambda *_: None)
+    try:
+        found = hooks()
+    finally:
+        sys.setprofile(None)
+    assert [*usual, "sys.setprofile"] == sorted([*found])
+    with torch.overrides.BaseTorchFunctionMode():
+        assert hooks() == [*usual, "a function mode"]
+    with torch.utils._python_dispatch.TorchDispatchMode():
+        assert hooks() == [*usual, "a dispatch mode"]

@@ -39,10 +39,10 @@ WARM_CALLS, COUNTED_CALLS, FEWEST_CALLS, COUNTED_S = 16, 32, 4, 0.5
 """Calls before and while it is counted what calls keep; fewer of slow ones. A cache of a few shapes
 or sets is full before."""
 MOST_LOOKS, MOST_S, STEADY = (8, 32, 8, 8, 32), 10.0, 0.5
-"""Looks at bytes, blocks of Python's own memory, items, files and bytes of C code, and seconds, until they
-may end growing; and how much a call is no growth. Code that torch compiled takes a few blocks a
-call for the first three hundred calls, and none later. Compiling again takes some bytes once or
-twice."""
+"""Looks at bytes, blocks of Python's own memory, items, files and bytes of C code, and seconds,
+until they may end growing; and how much a call is no growth. Code that torch compiled takes a few
+blocks a call for the first three hundred calls, and none later. Compiling again takes some bytes
+once or twice."""
 
 
 def call(trial: Trial, target: str = "", value: Plain = None) -> None:  # noqa: ARG001
