@@ -309,7 +309,7 @@ class Surveyed(Answer):
     """Whether the constructor of a subclass names one of its submodules."""
     mentions_graphs: bool
     """Whether its file takes derivatives of gradients."""
-    mentions_checks: bool = False
+    mentions_checks: bool
     """Whether its file raises errors of its own."""
 
 

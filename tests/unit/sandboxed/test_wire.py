@@ -231,6 +231,7 @@ GOOD = {
         "mentions_hooks": False,
         "replaces_submodules": False,
         "mentions_graphs": False,
+        "mentions_checks": False,
     },
     runner.Try: TRIED,
 }
