@@ -377,7 +377,7 @@ def compare_line(
     for use, refusal in learned.checks:
         if accepts(candidate, use):
             detail = f"{use.label}: the reference refuses it ({refusal}), and this returns a result"
-            return check_of(line, "broken", detail)
+            return check_of(line, "differs", detail)
     if learned.checks and not learned.uses:
         return check_of(
             line, "held", f"refused: {', '.join(use.label for use, _ in learned.checks)}"

@@ -301,16 +301,6 @@ KINDS = {
         ("g = 2 * g * y", "g.view(-1)\n        g = 2 * g * y"),
         r"gradients that lie otherwise in memory .*it fails",
     ),
-    "a check that is left out": (
-        CHECKED,
-        ("if not bool(torch.isfinite(x).all())", "if False"),
-        r"NaN and infinities in x .*refuses it \(ValueError: x is not finite",
-    ),
-    "an assertion that is left out": (
-        CHECKED,
-        ("assert int(ids.min()) >= 0", "assert True"),
-        r"checks of ids .*far below zero: the reference refuses it",
-    ),
     "quotients that are cut": (
         QUOTIENTS,
         ("floor", "trunc"),
@@ -538,3 +528,17 @@ def test_what_left_out_submodules_break_is_told_where_nothing_relies_on_it(lines
     assert "nothing here is seen to register any" in found[aspects[0]].detail
     assert "nothing here is seen to replace any" in found[aspects[1]].detail
     assert {one.result for one in lines(PARTS, PARTS, *aspects).values()} == {"held"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "aspect"),
+    [
+        ("if not bool(torch.isfinite(x).all())", "if False", "NaN and infinities in x"),
+        ("assert int(ids.min()) >= 0", "assert True", "checks of ids"),
+    ],
+)
+def test_a_check_that_is_left_out_is_stated(lines, old, new, aspect):
+    found = lines(CHECKED, changed(CHECKED, (old, new)), aspect)[aspect]
+    assert found.result == "differs"
+    assert "the reference refuses it" in found.detail
+    assert lines(CHECKED, CHECKED, aspect)[aspect].result == "held"
