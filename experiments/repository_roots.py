@@ -21,13 +21,18 @@ KEPT = ("host_us", "device_us", "num_launches", "peak_bytes", "energy_j")
 HEADS = ("repository", "model", "call", "time", "speedup", "device time", "compiled alone")
 
 
+def kept_of(cost: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what a call takes besides its time; None where that was not measured."""
+    return None if cost is None else {key: cost[key] for key in KEPT}
+
+
 def repository_of(name: str, commit: str, report: dict[str, Any], made_with: str) -> dict[str, Any]:
     """Return what a scan says of a repository's root calls, without kernels and timelines.
     `made_with` is the commit of this project."""
     roots = [
         {
             **{key: one[key] for key in ("root", "mode", "before_us", "after_us", "low", "high")},
-            **{side: {key: one[side][key] for key in KEPT} for side in ("before", "after")},
+            **{side: kept_of(one[side]) for side in ("before", "after")},
             "compiled": one["compiled"],
         }
         for one in report["impact"] or ()
@@ -46,6 +51,12 @@ def repository_of(name: str, commit: str, report: dict[str, Any], made_with: str
     }
 
 
+def device_time(root: dict[str, Any]) -> str:
+    """Return the time in kernels before and after."""
+    sides = [root[side] for side in ("before", "after")]
+    return " -> ".join(time_text(one["device_us"]) for one in sides) if all(sides) else "-"
+
+
 def row(repository: str, root: dict[str, Any]) -> str:
     """Return a root call as a line of the table."""
     compiled = root["compiled"] or {}
@@ -57,7 +68,7 @@ def row(repository: str, root: dict[str, Any]) -> str:
         {"train": "training", "infer": "inference"}[root["mode"]],
         f"{time_text(root['before_us'])} -> {time_text(root['after_us'])}",
         interval_text(speedup, root["low"], root["high"]),
-        " -> ".join(time_text(root[side]["device_us"]) for side in ("before", "after")),
+        device_time(root),
         alone if compiled else "-",
     )
     return f"| {' | '.join(cells)} |"
