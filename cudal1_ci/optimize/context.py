@@ -142,15 +142,15 @@ class RunContext:
         longest_s = max([self.pace.confirmation_s(foreseen_s), *known_s])
         return longest_s * math.ceil(len(self.pace.unconfirmed) / self.num_slots)
 
-    def most_s(self, foreseen_s: float, *, is_whole: bool = False) -> float | None:
+    def most_s(self, foreseen_s: float, whole_share: float = 0.0) -> float | None:
         """Return the seconds that the examination of a candidate may take: what is left for its
         target, or half as much again as is foreseen, and no more than a quarter of what is left.
-        Half of it for a model as a whole, which takes minutes to compile. None without a budget."""
+        A model as a whole has its `whole_share` of that. None without a budget."""
         left_s = self.left_s()
         if math.isinf(left_s):
             return None
-        if is_whole:
-            return max(LEAST_EXAMINED_S, left_s / 2)
+        if whole_share:
+            return max(LEAST_EXAMINED_S, left_s * whole_share)
         share_s = left_s * self.num_slots / max(1, self.pace.num_open)
         return max(
             LEAST_EXAMINED_S, min(max(share_s, 1.5 * self.pace.scaled(foreseen_s)), left_s / 4)

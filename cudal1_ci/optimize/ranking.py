@@ -53,6 +53,7 @@ SEEN = "situation"
 """The kind of note under which the archive has what a problem's call was seen to be."""
 UNKNOWN = "unknown"
 SOURCE = "source edit"
+GRAPH = "cuda_graph"
 OTHER = "other"
 """The strategy of a program without known edits."""
 SETTINGS = frozenset((*LAYOUTS, "channels_last", "fp32_tensor_cores"))
@@ -202,7 +203,10 @@ def decade_of(time_us: float | None) -> int | None:
 
 
 def strategy_of(operators: Sequence[str]) -> str:
-    """Return what is counted together: the only operator, or what comes last on top of others."""
+    """Return what is counted together: the only operator, or what comes last on top of others.
+    Graphs of training and of inference are graphs."""
+    if operators and GRAPH_NAMES.issuperset(operators):
+        return GRAPH
     if len(operators) <= 1:
         return operators[0] if operators else OTHER
     return f"+{operators[-1]}" if operators[-1] in WRAPPED else "+"
@@ -216,7 +220,7 @@ def family_of(strategy: str) -> str:
         return "compilation"
     if strategy in SETTINGS:
         return "setting"
-    own = (*GRAPH_NAMES, COMPILED_REGION, CONFIRMATION)
+    own = (GRAPH, COMPILED_REGION, CONFIRMATION)
     return strategy if strategy in own else SOURCE
 
 
@@ -228,7 +232,7 @@ def is_source_edit(candidate: Candidate) -> bool:
 def base_of(operators: Sequence[str], known: dict[tuple[str, ...], float]) -> float | None:
     """Return the highest log among measured programs with some of these edits; 0 of a single one,
     None where none was measured."""
-    if len(operators) <= 1:
+    if len(operators) <= 1 or GRAPH_NAMES.issuperset(operators):
         return 0.0
     found = [log for some, log in known.items() if set(some) < set(operators)]
     return max(found, default=None)

@@ -15,7 +15,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +61,7 @@ from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.llm.analysis_check import contradictions
 from cudal1_ci.propose.llm.contrastive import Optimization
 from cudal1_ci.propose.llm.hack_review.review import Review
+from cudal1_ci.propose.wrappers.strategy import may_take_minutes
 from cudal1_ci.records import (
     Candidate,
     ContractCheck,
@@ -107,12 +108,15 @@ AT_THE_BOUND = "what was found takes about the least time that any form of the c
 NEAR_THE_BOUND = 1.05
 LATE_S = 180.0
 """With less left of the budget, what is confirmed is examined at once, and not when its target is
-done: something better may still be found."""
+done or left for another one: something better may still be found."""
 LEAST_CONFIRMED_S = 10.0
 """Seconds for a confirmation. With less left, only the first gain of a run is confirmed."""
 SAVED_BY_A_NEW_RULE = 0.15
 LITTLE = 0.5
 """Own part of a target's time, below which wrappers of it come before edits of its source."""
+WHOLE_SHARE = {True: 0.5, False: 0.25}
+"""Share of the time that is left, which the examination of a model as a whole may take: more where
+it is compiled, which takes minutes."""
 KNOWN_S = 0.01
 """Seconds that an evaluation takes that is known."""
 NO_ROUND = "no round was left for it"
@@ -138,11 +142,22 @@ def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: R
 
 def advance(search: TargetSearch) -> bool:
     """Do what is worth most on a target; return whether anything may be left to do."""
+    return is_done_by(search, search.advance)
+
+
+def leave(search: TargetSearch) -> None:
+    """Examine what was confirmed of a target before another one has its turn."""
+    is_done_by(search, search.examine_confirmed)
+
+
+def is_done_by(search: TargetSearch, act: Callable[[], bool]) -> bool:
+    """Do something on a target; return what it returns, and False where it fails, of which the
+    reason is kept."""
     context = search.context
     try:
         noticed_s = NOTICED_S if context.num_slots == 1 else BESIDE_OTHERS_S
         with patient_until(context.is_over, context.progress.waiting, noticed_s):
-            return search.advance()
+            return act()
     except KeyboardInterrupt:
         context.ending.was_interrupted = True
         search.reason = INTERRUPTED
@@ -451,21 +466,28 @@ class TargetSearch:
         """Examine the contract of what would be proposed, and ask its repository, until the best
         candidate breaks nothing. Texts of a task are not proposed to anyone who calls them
         otherwise."""
-        problem, began_s = self.problem, time.monotonic()
-        self.waits_for_examination = False
-        while (place := speedups.best(self.evaluations, problem.workloads)) is not None:
+        problem, pace, began_s = self.problem, self.context.pace, time.monotonic()
+        self.waits_for_examination = isinstance(problem.reference, TreeProgram)
+        while self.waits_for_examination:
+            place = speedups.best(self.evaluations, problem.workloads)
+            if place is None:
+                break
             winner = self.evaluations[place]
-            if not isinstance(problem.reference, TreeProgram):
-                return
             examined = self.examined(winner) if winner.contract is None else winner
             if not examined.is_refused:
                 examined = self.accepted(examined)
             if examined is winner:
-                return
+                break
             self.evaluations[place] = examined
             self.context.keep(self.target, examined)
-            pace = self.context.pace
             pace.examining_s = max(pace.examining_s, time.monotonic() - began_s)
+        self.waits_for_examination = False
+
+    def examine_confirmed(self) -> bool:
+        """Examine what was confirmed and waits for it."""
+        if self.waits_for_examination:
+            self.examine_winners()
+        return True
 
     def examined(self, winner: Evaluation) -> Evaluation:
         """Return an evaluation with its contract; the same where the settings leave it out."""
@@ -656,7 +678,8 @@ class TargetSearch:
         context.progress.candidate_started(target, candidate)
         known = context.remembered(problem, candidate)
         foreseen_s = self.forecast(candidate).seconds
-        most_s = context.most_s(foreseen_s, is_whole=self.own_part < LITTLE)
+        whole_share = WHOLE_SHARE[may_take_minutes(candidate)] if self.own_part < LITTLE else 0.0
+        most_s = context.most_s(foreseen_s, whole_share)
         evaluation = known or context.session.screen(problem, candidate, most_s)
         if known is None:
             self.learn(evaluation)

@@ -28,6 +28,7 @@ from cudal1_ci.optimize.target import (
     TargetSearch,
     advance,
     entry_of,
+    leave,
     untried,
 )
 from cudal1_ci.pool import SlotLost
@@ -164,6 +165,7 @@ class Turns:
                 now = self.worth(number, step.rate)
                 leaves = self.changes and number not in self.whole and may_leave(search, step)
                 if leaves and self.is_outbid(now):
+                    leave(search)
                     return
             self.end(number)
         except SlotLost:

@@ -19,6 +19,7 @@ from cudal1_ci.optimize.ranking import (
     Ranking,
     Situation,
     Tried,
+    base_of,
     cells_of,
     counts_of,
     ranking_of,
@@ -48,6 +49,14 @@ def test_a_cell_with_many_evaluations_says_what_they_say_and_one_with_few_what_i
     few = Ranking(cells + counts("compile", Situation("cuda", 5e7), [0.7] * 3))
     found = few.forecast("compile", Situation("cuda", 5e7))
     assert found.chance == pytest.approx(0.75, abs=0.02), "half its own, half the strategy's"
+
+
+def test_graphs_of_training_and_inference_are_graphs():
+    graphs = ("training_graph", "cuda_graph")
+    assert {strategy_of(one) for one in (graphs, graphs[:1], graphs[1:])} == {"cuda_graph"}
+    assert strategy_of(("compile", *graphs)) == "+cuda_graph"
+    assert base_of(graphs, {}) == 0.0, "they are on top of nothing"
+    assert base_of(("compile", *graphs), {graphs: 0.7}) == 0.7
 
 
 def test_an_unseen_strategy_is_like_its_family_and_a_kind_of_device_does_not_spoil_another():

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
+from cudal1_ci.optimize import target
 from cudal1_ci.optimize.context import LEAST_EXAMINED_S, Pace, ReviewConfig, RunContext
 from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, cells_of
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.target import AT_THE_BOUND, LEAST_CONFIRMED_S, SPENT, TargetSearch
-from cudal1_ci.records import Edit, Understanding
+from cudal1_ci.records import Edit, TextProgram, Understanding
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
 from tests.fakes import (
@@ -199,6 +200,22 @@ def test_on_a_gpu_a_model_is_wrapped_before_its_parts_are_edited(tmp_path, clock
     assert on_cpu.order[0] == "block:scan"
     assert on_gpu.order[:3] == ["model:compile", "model:compile!", "block:scan"]
     assert on_gpu.limits[0] == 500.0, "a compilation of a whole model takes its time"
+    strategy.of["model"] = ("cuda_graph",)
+    assert session("graph", device=GPU).limits[0] == 250.0
+
+
+def test_what_was_confirmed_is_examined_before_another_target_has_its_turn(
+    tmp_path, clock, monkeypatch
+):
+    """And not once more for each better candidate of a target that keeps its turn."""
+    monkeypatch.setattr(target, "TreeProgram", TextProgram)
+    ranking = seen(scan=1.0, norm=0.3, gelu=0.3)
+    strategy = Edits(one=("scan", "gelu"), two=("norm",))
+    speedups = {"scan": 2.0, "norm": 1.2, "gelu": 1.0}
+    session, report = run(tmp_path, clock, ranking, strategy, speedups, budget_s=1000.0)
+    assert session.order[:3] == ["one:scan", "one:scan!", "two:norm"]
+    assert session.examined == ["scan", "norm"]
+    assert [one.best for one in report.entries] == [0, 0]
 
 
 def test_what_is_inside_of_a_faster_model_is_worth_less(tmp_path, clock):
