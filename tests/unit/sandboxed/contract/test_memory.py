@@ -70,4 +70,5 @@ def test_what_c_code_never_frees_is_kept(most_kept, leaks, num_bytes):
     nothing = (0.0,) * len(GROWTH)
     assert (kept_memory(nothing, (*nothing[1:], found)) is not None) is leaks
     assert others[0] == 0.0, "it is no tensor"
-    assert not leaks or found >= num_bytes
+    # Other code of this process may free a little meanwhile.
+    assert not leaks or found >= 0.9 * num_bytes
