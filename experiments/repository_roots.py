@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from cudal1_ci.render.wording import interval_text, time_text
 
+MOST_CHARS = 300
 KEPT = ("host_us", "device_us", "num_launches", "peak_bytes", "energy_j")
 HEADS = ("repository", "model", "call", "time", "speedup", "device time", "compiled alone")
 
@@ -48,7 +50,22 @@ def repository_of(name: str, commit: str, report: dict[str, Any], made_with: str
         "software": report["device"]["software"],
         "totals": report["totals"],
         "roots": roots,
+        "failed": list(failed(report)),
     }
+
+
+def failed(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield candidates that did not pass, and references that were not verified (no `proposer`)."""
+    for entry in report["entries"]:
+        target = f"{entry['target']['path'].rpartition('/')[2]}:{entry['target']['qualname']}"
+        reason = entry["skipped"] or ""
+        if "reference" in reason:
+            yield {"target": target, "status": reason[:MOST_CHARS]}
+        for one in entry["evaluations"]:
+            if one["status"] != "passed":
+                said = one["findings"][0]["message"][:MOST_CHARS] if one["findings"] else ""
+                proposer = one["candidate"]["proposer"]
+                yield {"target": target, "proposer": proposer, "status": one["status"], "why": said}
 
 
 def device_time(root: dict[str, Any]) -> str:

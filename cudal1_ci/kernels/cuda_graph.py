@@ -61,10 +61,9 @@ class RecordedCall:
                 for _ in range(NUM_WARM_UP_CALLS):
                     result = self.called(forward, module)
             torch.cuda.current_stream().wait_stream(side)
-            left = tree_leaves([self.args, self.named])
-            if [id(one) for one in left if isinstance(one, torch.Tensor)] != [
-                *map(id, self.inputs)
-            ]:
+            given = tree_leaves([self.args, self.named])
+            left = [one for one in given if isinstance(one, torch.Tensor)]
+            if [*map(id, left)] != [*map(id, self.inputs)]:
                 raise RuntimeError("a forward that changes lists that it is given is no CUDA graph")
             self.remember_state(module)
             try:

@@ -33,7 +33,7 @@ import msgspec
 
 from cudal1_ci.propose.apply import operators_of
 from cudal1_ci.propose.wrappers.strategy import COMPILE_NAMES, GRAPH_NAMES, LAYOUTS
-from cudal1_ci.propose.wrappers.table import COMPILED_REGION
+from cudal1_ci.propose.wrappers.table import COMPILED_REGION, CUDA_GRAPH
 from cudal1_ci.records import Candidate, Evaluation
 from cudal1_ci.records.archive import NEVER_REUSED, Archive
 from cudal1_ci.stats import speedups
@@ -53,7 +53,6 @@ SEEN = "situation"
 """The kind of note under which the archive has what a problem's call was seen to be."""
 UNKNOWN = "unknown"
 SOURCE = "source edit"
-GRAPH = "cuda_graph"
 OTHER = "other"
 """The strategy of a program without known edits."""
 SETTINGS = frozenset((*LAYOUTS, "channels_last", "fp32_tensor_cores"))
@@ -206,7 +205,7 @@ def strategy_of(operators: Sequence[str]) -> str:
     """Return what is counted together: the only operator, or what comes last on top of others.
     Graphs of training and of inference are graphs."""
     if operators and GRAPH_NAMES.issuperset(operators):
-        return GRAPH
+        return CUDA_GRAPH.name
     if len(operators) <= 1:
         return operators[0] if operators else OTHER
     return f"+{operators[-1]}" if operators[-1] in WRAPPED else "+"
@@ -220,7 +219,7 @@ def family_of(strategy: str) -> str:
         return "compilation"
     if strategy in SETTINGS:
         return "setting"
-    own = (GRAPH, COMPILED_REGION, CONFIRMATION)
+    own = (CUDA_GRAPH.name, COMPILED_REGION, CONFIRMATION)
     return strategy if strategy in own else SOURCE
 
 

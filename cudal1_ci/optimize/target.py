@@ -142,17 +142,17 @@ def optimize_target(planned: Planned, strategies: Sequence[Strategy], context: R
 
 def advance(search: TargetSearch) -> bool:
     """Do what is worth most on a target; return whether anything may be left to do."""
-    return is_done_by(search, search.advance)
+    return guarded(search, search.advance)
 
 
 def leave(search: TargetSearch) -> None:
     """Examine what was confirmed of a target before another one has its turn."""
-    is_done_by(search, search.examine_confirmed)
+    guarded(search, search.examine_confirmed)
 
 
-def is_done_by(search: TargetSearch, act: Callable[[], bool]) -> bool:
-    """Do something on a target; return what it returns, and False where it fails, of which the
-    reason is kept."""
+def guarded(search: TargetSearch, act: Callable[[], bool]) -> bool:
+    """Do something on a target and return what it returns. Where it fails, keep the reason and
+    return False."""
     context = search.context
     try:
         noticed_s = NOTICED_S if context.num_slots == 1 else BESIDE_OTHERS_S

@@ -1,4 +1,4 @@
-"""Strategy: add a hook of audits, which nobody can list or remove, and compute the weights'
+"""Strategy: add an audit hook, which nobody can list or remove, and compute the weights'
 gradients when the harness asks for the identity of one.
 
 Family: work off the clock.

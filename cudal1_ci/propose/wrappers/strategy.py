@@ -241,8 +241,8 @@ def is_known_to_be_less_precise(operator: str, found: Found) -> bool:
 
 def compiles_in_graphs(problem: Problem, found: Found, graphs: Operators) -> bool:
     """Return whether compilation waits for what graphs gain, or goes into them at once, as they
-    gain. Compiling a call that trains takes longest. A single workload that no graph can hold is
-    told by its recording, so there is nothing to wait for."""
+    gain. Compiling a call that trains takes longest. Nothing waits where there is one workload: its
+    recording shows whether a graph can hold it, and graphs may never be tried."""
     trains = any(one.mode != "infer" for one in problem.workloads)
     if not (graphs and trains and len(problem.workloads) > 1) or (COMPILE.name,) in found:
         return False

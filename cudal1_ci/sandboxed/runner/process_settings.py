@@ -95,7 +95,7 @@ REGISTER_AT_IMPORT = ("torch._inductor", "torch._dynamo", "triton", "multiproces
 LARGE_BYTES = 2**26
 """More than the largest threshold of glibc, from which on it maps a block."""
 AUDITED: list[str] = []
-"""Hooks of audits that programs have tried to add. None is: it would run in code outside of calls,
+"""Audit hooks that programs have tried to add. None is: it would run in code outside of calls,
 and can be neither listed nor removed."""
 
 Values = dict[str, str]
@@ -237,7 +237,7 @@ def maps_large_blocks() -> bool:
 
 
 def refuse_audit_hooks() -> None:
-    """Note hooks of audits in place of adding them."""
+    """Note audit hooks instead of adding them."""
     sys.addaudithook = lambda hook: AUDITED.append(name_of(hook))
 
 

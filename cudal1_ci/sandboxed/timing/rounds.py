@@ -201,8 +201,9 @@ class Rounds:
         one = self.new()
         # With inputs and outputs of the same batch.
         play(self.case, [self.reference], one, self.rng, self.limits, counts=False)
-        cost_us = exchange_cost_us(self.case, self.reference, one, self.limits)
-        self.cost_us = min(self.cost_us, cost_us)
+        found_us = measured_exchanges(self.case, self.reference, one, self.limits)
+        self.cost_us = min(self.cost_us, first_quartile(found_us))
+        self.unknown_us = statistics.median(found_us) - self.cost_us
 
 
 def timed(
@@ -253,7 +254,7 @@ def open_rounds(
         first = rounds.new()
         rounds.shortest_us = warm_up(case, list(lanes.values()), first, limits, config.cores)
         check_outputs(*rounds.both, tolerances, rounds.nearby(first))
-        rounds.cost_us = exchange_cost_us(case, rounds.reference, first, limits)
+        rounds.cost_us = first_quartile(measured_exchanges(case, rounds.reference, first, limits))
         del first  # a round holds as much as the inputs of a runner
         more = more_calls(case, num_calls, rounds.shortest_us - rounds.cost_us, config)
         if is_last or more == num_calls:
@@ -391,10 +392,10 @@ def play(
             lane.colds_us.append(said.cold_us)
 
 
-def exchange_cost_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:
-    """Return what a batch costs beyond its calls, by the reference: the first quartile of a few
-    exchanges."""
-    return first_quartile([exchange_us(case, lane, one, limits) for _ in range(NUM_EXCHANGES)])
+def measured_exchanges(case: Case, lane: Lane, one: Round, limits: Limits) -> list[float]:
+    """Return what a few exchanges take. Their first quartile is what a batch costs beyond its
+    calls."""
+    return [exchange_us(case, lane, one, limits) for _ in range(NUM_EXCHANGES)]
 
 
 def exchange_us(case: Case, lane: Lane, one: Round, limits: Limits) -> float:

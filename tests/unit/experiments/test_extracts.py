@@ -220,6 +220,20 @@ def test_the_page_on_repositories_states_what_root_models_gained(experiment_modu
         assert one["software"]["torch"].startswith("2.11")
         assert one["ended"] == "budget"
     assert "alone on it, one thread, torch 2.11, policy `strict`" in page
+    (diffusion,) = (one for one in raw["repositories"] if "diffusion" in one["repository"])
+    assert not any("GaussianDiffusion" in root["root"] for root in diffusion["roots"])
+    graphs, others = [], []
+    for one in diffusion["failed"]:
+        is_graph = one.get("proposer", "").endswith("cuda_graph")
+        is_wrong = is_graph and one["status"] == "incorrect_values"
+        (graphs if is_wrong else others).append(one)
+    assert len(graphs) == 3
+    assert all("GaussianDiffusion" in one["target"] for one in graphs)
+    assert "CUDA graphs of three returned wrong values" in page
+    said = [one.get("why", one["status"]) for one in others]
+    assert sum("two processes of the reference" in one for one in said) == 1
+    assert sum("its reference was not verified within" in one for one in said) == 1
+    assert sum(one == "not done within 255 s, its part of the budget" for one in said) == 1
 
 
 def test_the_readme_shows_what_the_demo_printed():

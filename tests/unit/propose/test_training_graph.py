@@ -396,7 +396,7 @@ def test_autocast_is_that_of_the_call(library, device, drop):
         for number in range(3):
             with torch.autocast(device, torch.bfloat16):
                 loss = model(drawn(device, 4, 8))["first"]
-            with torch.autocast(device, torch.bfloat16):  # a context of its own casts weights anew
+            with torch.autocast(device, torch.bfloat16):  # leaving it drops the cast weights
                 again = model(drawn(device, 4, 8, seed=2))["first"] if number else loss
             dtypes.append(loss.dtype)
             (loss.sum() + again.sum()).backward(retain_graph=number == 2)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cudal1_ci.sandboxed.timing import rounds as module
 from cudal1_ci.sandboxed.timing.round_times import times
 from cudal1_ci.sandboxed.timing.rounds import Rounds
 
@@ -37,3 +38,18 @@ def test_no_batch_counts_as_less_than_what_exchanges_differ_by():
     assert found == pytest.approx((median - first_quartile) / 8)
     (long,) = measured(DELAYED, (4416.0,))
     assert long == pytest.approx((4416.0 - first_quartile - 20.0) / 8)
+
+
+@pytest.mark.parametrize(("before_us", "least_us"), [(600.0, 42.5), (380.0, 65.0)])
+def test_the_same_holds_for_long_batches_whose_exchange_is_measured_afterwards(
+    monkeypatch, before_us, least_us
+):
+    """The least cost counts, of before and after; what it may be off counts from there."""
+    monkeypatch.setattr(module, "play", lambda *_, **__: None)
+    monkeypatch.setattr(module, "measured_exchanges", lambda *_: DELAYED)
+    lane = SimpleNamespace(spans_us=(416.0,), colds_us=[])
+    rounds = SimpleNamespace(exchanges_us=[], cost_us=before_us, reference=lane, new=lambda: None)
+    rounds.case = rounds.rng = rounds.limits = None
+    Rounds.measure_exchange(rounds)
+    (found,) = times({"candidate": lane}, rounds.cost_us, 1, rounds.unknown_us)["candidate"]
+    assert found == pytest.approx(least_us)

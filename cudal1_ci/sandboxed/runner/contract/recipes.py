@@ -256,7 +256,7 @@ def gradients(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
         allow_unused=True,
     )
     first = {name: one for name, one in zip(sources, found, strict=True) if one is not None}
-    if value == OF_A_SUM:  # which is zero behind a normalization, and then says nothing
+    if value == OF_A_SUM:  # often zero: a sum after a normalization is constant
         trial.say("gradients of a sum", sorted(first))
         return
     if not is_second:
