@@ -49,8 +49,23 @@ main(sys.argv[2:])
 START_S = 30.0
 MAX_LINKS = 8
 MAX_OUTPUT_BYTES = 65536
-HIDDEN = (".git", ".env", ".envrc", ".netrc", ".npmrc", ".pypirc", ".ssh", ".aws", ".azure")
-"""Entries at the top of a checkout that may hold a secret."""
+HIDDEN = (
+    ".git",
+    ".env",
+    ".env.*",
+    ".envrc",
+    ".git-credentials",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".docker",
+    "gha-creds-*.json",
+)
+"""Entries at the top of a checkout that may hold a secret, as patterns. The last is what
+google-github-actions/auth leaves there."""
 CACHES = {
     "HF_HUB_CACHE": ".cache/huggingface/hub",
     "HF_DATASETS_CACHE": ".cache/huggingface/datasets",
@@ -262,8 +277,8 @@ def caches(environment: Mapping[str, str]) -> dict[str, str]:
 
 def hidden_in(enclosure: Enclosure) -> list[str]:
     """Return what is hidden, with what is at the top of copied folders."""
-    tops = enclosure.copied
-    return [*enclosure.hidden, *(str(Path(top, name)) for top in tops for name in HIDDEN)]
+    tops = map(Path, enclosure.copied)
+    return [*enclosure.hidden, *(str(one) for top in tops for it in HIDDEN for one in top.glob(it))]
 
 
 def folders_of_interpreter(python: str) -> list[str]:

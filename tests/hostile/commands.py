@@ -10,6 +10,7 @@ PYTHON = '"$PYTHON" -I -S -c'
 
 ATTACKS = {
     # --- secrets
+    "environment_of_its_own": "env",
     "environment_of_another": "cat /proc/$OTHER/environ",
     "environment_of_all": "cat /proc/[0-9]*/environ 2>/dev/null",
     "environment_of_ancestors": """
@@ -25,6 +26,8 @@ for line in open(f'/proc/{{pid}}/maps'):
             memory.seek(low); print(re.findall(b'sk-of[a-z0-9-]*', memory.read(high - low)))" """,
     "token_of_the_checkout": "cat .git/config",
     "password_of_the_checkout": "cat .env",
+    "passwords_beside_it": "cat .env.local",
+    "login_of_a_cloud": "cat gha-creds-*.json",
     "netrc": "cat $USERHOME/.netrc",
     "key_of_ssh": "cat $USERHOME/.ssh/id_rsa",
     "login_of_docker": "cat $USERHOME/.docker/config.json",

@@ -24,6 +24,15 @@ from pathlib import Path
 from cudal1_ci.processes.enclosed import Enclosure, enclosed
 
 SECRET = "sk-of-the-model-4711"
+VARIABLES = {
+    "DATABASE_URL": f"postgresql://user:{SECRET}@db.example/x",
+    "PIP_INDEX_URL": f"https://{SECRET}@pypi.example/simple",
+    "HTTPS_PROXY": f"http://me:at@{SECRET}@proxy.example:3128",
+    "STORAGE": f"Protocol=https;AccountKey={SECRET}",
+    "DB_PASS": SECRET,
+    "LOGIN_OF_THE_BOT": SECRET,
+}
+"""Of the job's environment, under names that do not say what they hold."""
 READ_BACK = "breach"
 """What a script prints where it got somewhere without a secret to show."""
 
@@ -65,6 +74,11 @@ class Machine:
             "MARK": self.mark,
             "PYTHON": sys.executable,
         }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a job's step has."""
+        return {**os.environ, **VARIABLES, **self.names, "HOME": self.names["USERHOME"]}
 
     def damage(self, before: dict[str, str], said: str, wait_s: float = 2.0) -> list[str]:
         """What a script has achieved. What it left gets some seconds to end."""
@@ -113,6 +127,8 @@ def machine(top: Path) -> Iterator[Machine]:
         "work/checkout/.git/config": f"extraheader = {SECRET}",
         "work/checkout/.git/hooks/none": "",
         "work/checkout/.env": f"PASSWORD={SECRET}",
+        "work/checkout/.env.local": f"PASSWORD={SECRET}",
+        "work/checkout/gha-creds-0123456789abcdef.json": SECRET,
         "work/checkout/pkg/model.py": "x = 2\n",
         "work/checkout/pyproject.toml": "[tool.cudal1-ci]\n",
     }.items():
@@ -177,7 +193,7 @@ def confined(machine: Machine, script: str) -> str:
         copied=(str(machine.checkout),),
         hidden=(str(machine.top / "temp"),),
     )
-    environment = {**os.environ, **machine.names, "HOME": machine.names["USERHOME"]}
+    environment = machine.environment
     with out.open("wb") as log:
         command = ("/bin/sh", "-c", script)
         with enclosed(command, machine.checkout, enclosure, environment, output=log) as process:
@@ -189,7 +205,7 @@ def confined(machine: Machine, script: str) -> str:
 
 def free(machine: Machine, script: str) -> str:
     """Run a script as the user would: the proof that it does something."""
-    environment = {**os.environ, **machine.names, "HOME": machine.names["USERHOME"]}
+    environment = machine.environment
     done = subprocess.run(
         ["/bin/sh", "-c", script],
         cwd=machine.checkout,

@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from cudal1_ci.processes.environment import sounds_secret
+from cudal1_ci.processes.environment import may_be_secret
 
 MIN_CHARS = 8
 """The shortest secret. Shorter values are words such as `none`, and would match in any text."""
 
 
 def secret_values(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of all variables whose names suggest a secret."""
-    return [value for name, value in environment.items() if sounds_secret(name)]
+    """Return the values of all variables that may hold a secret."""
+    return [value for name, value in environment.items() if may_be_secret(name, value)]
 
 
 class Secrets:
