@@ -168,7 +168,7 @@ def demand_of(graph: Graph) -> Demand:
     """Return the least that a recorded call demands of any device: each given tensor that must be
     read is read once, and what is returned is written once."""
     recording = graph.recording
-    used = values_used(graph)
+    used, known = values_used(graph), dict[int, int]()
     given = [n for n in graph.readers if recording.values[n].origin != "operation"]
     made = [n for n in recording.outputs if n in graph.maker and bytes_of(graph.maker[n], graph)]
     products = {True: 0, False: 0}
@@ -176,7 +176,7 @@ def demand_of(graph: Graph) -> Demand:
         products[one.name in CONVOLUTIONS] += flops_of(one, graph)
     first = next((graph.of(n) for n in recording.outputs), None)
     return Demand(
-        num_bytes=sum(bytes_read(graph, n, used) for n in dict.fromkeys(given))
+        num_bytes=sum(bytes_read(graph, n, used, known) for n in dict.fromkeys(given))
         + sum(size_of(recording.values[n]) for n in dict.fromkeys(made)),
         product_flops=products[False],
         convolution_flops=products[True],
@@ -197,18 +197,22 @@ def values_used(graph: Graph) -> set[int]:
     return used
 
 
-def bytes_read(graph: Graph, value: int, used: set[int]) -> int:
+def bytes_read(graph: Graph, value: int, used: set[int], known: dict[int, int]) -> int:
     """Return the least bytes of a given tensor that must be read: none where only its shape or its
-    rows by number are, those of a slice where that is all, and none for an unused result."""
-    most = 0
+    rows by number are, those of a slice where that is all, and none for an unused result. `known`
+    keeps what was found, and ends a circle: `broadcast_tensors` may return what it is given."""
+    if value in known:
+        return known[value]
+    known[value] = most = 0
     for one in graph.readers.get(value, []):
         if not used.intersection(one.recorded.outputs):
             continue
         if not bytes_of(one, graph):  # a view
             parts = [made for made in one.recorded.outputs if made != value]
-            most = max(most, sum(bytes_read(graph, made, used) for made in parts))
+            most = max(most, sum(bytes_read(graph, made, used, known) for made in parts))
         elif one.name not in PICKED:
             most = size_of(graph.recording.values[value])
+    known[value] = most
     return most
 
 

@@ -247,6 +247,8 @@ def category(tmp_path, text: str, times: float) -> str:
         ("x[torch.tensor([3, 5])]", 0, 2 * 64),  # rows by number may be one row
         ("torch.nn.functional.embedding(torch.tensor([3]), x)", 0, 64),
         ("(torch.tanh(x), torch.ones_like(x))[1]", 0, 64 * 64),  # what nothing is made of
+        # Both are returned as they are, so that each is made of the other.
+        ("sum(torch.broadcast_tensors(x, torch.ones_like(x)))", 64 * 64, 64 * 64),
     ],
 )
 def test_the_bound_counts_only_what_any_form_must_read_and_write(
