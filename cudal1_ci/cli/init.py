@@ -27,7 +27,7 @@ CONFIG = """\
 # cudal1-ci: see docs/configuration.md. Every key is optional.
 
 # The command whose calls of your modules become workloads: `cudal1-ci trace` runs it.
-trace = "{trace}"
+{trace}
 
 # Also run the code blocks of README and docs, examples, notebooks and tests for their calls,
 # each confined: no network, limited time and memory, the checkout read-only.
@@ -45,6 +45,9 @@ budget = "30m"
 # init = ["dim=256", "num_heads=8"]
 # inputs = ["float32[8, 128, 256]"]
 """
+
+TESTS = "pytest -q"
+NO_TESTS = '# (No test was found here.)\n# trace = "python demo.py"'
 
 EPILOG = """\b
 Examples:
@@ -71,9 +74,7 @@ docs/github.md of cudal1-ci before you register one.
 @click.option(
     "--trace",
     "trace_command",
-    default="pytest -q",
-    show_default=True,
-    help="Command whose calls become workloads.",
+    help="Command whose calls become workloads [default: `pytest -q` if there are tests].",
 )
 @click.option("--workflows", is_flag=True, help="Also write .github/workflows/cudal1-ci.yml.")
 @click.option(
@@ -102,7 +103,7 @@ docs/github.md of cudal1-ci before you register one.
     help="Push the files to a branch and open a pull request that lists what would be measured.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the files instead of writing them.")
-def init(path: Path, trace_command: str, **flags: Any) -> None:
+def init(path: Path, trace_command: str | None, **flags: Any) -> None:
     """Write .github/cudal1-ci.toml for the repository at PATH, and workflows for GitHub."""
     about = ("gpus", "runs_on", "also", "action", "upgrade", "pull_request")
     workflows = flags["workflows"] or flags["upgrade"] or flags["pull_request"]
@@ -119,8 +120,8 @@ def init(path: Path, trace_command: str, **flags: Any) -> None:
         return
     files = {}
     if found is None:
-        escaped = trace_command.replace("\\", "\\\\").replace('"', '\\"')
-        files[path / ".github" / "cudal1-ci.toml"] = CONFIG.format(trace=escaped)
+        trace_command = trace_command or (TESTS if has_tests(path) else None)
+        files[path / ".github" / "cudal1-ci.toml"] = CONFIG.format(trace=trace_line(trace_command))
     if choice is not None:
         folder = top / ".github" / "workflows"  # GitHub reads no other
         files |= {folder / name: text for name, text in workflow_files(choice).items()}
@@ -138,10 +139,25 @@ def init(path: Path, trace_command: str, **flags: Any) -> None:
             click.echo(UNNAMED)
         click.echo(FORKS, nl=False)
     else:
-        click.echo(
-            f"next: cudal1-ci trace {path}    (runs `{trace_command}` and records the calls)"
-        )
+        runs = f"`{trace_command}`" if trace_command else "README, docs and examples"
+        click.echo(f"next: cudal1-ci trace {path}    (runs {runs} and records the calls)")
         click.echo(f"      cudal1-ci scan {path}")
+
+
+def has_tests(path: Path) -> bool:
+    """Return whether a folder has files that pytest reads."""
+    from cudal1_ci.discover.files import TEST_FILE, DiscoveryConfig, source_files
+
+    names = (Path(file.path).name for file in source_files(path, DiscoveryConfig(tests=True)).files)
+    return any(TEST_FILE.fullmatch(name) and name != "conftest.py" for name in names)
+
+
+def trace_line(command: str | None) -> str:
+    """Return the line of the configuration that names a command, or a comment without one."""
+    if command is None:
+        return NO_TESTS
+    escaped = command.replace("\\", "\\\\").replace('"', '\\"')
+    return f'trace = "{escaped}"'
 
 
 def top_of(path: Path) -> Path:

@@ -16,7 +16,7 @@ import yaml
 
 from cudal1_ci import __version__
 from cudal1_ci.cli import main
-from cudal1_ci.cli.init import CONFIG
+from cudal1_ci.cli.init import CONFIG, trace_line
 from cudal1_ci.config.schema import config_schema, schema_text
 from tests.unit.github_action.jobs import commit, git
 
@@ -107,7 +107,8 @@ def test_the_published_schema_of_the_configuration_is_current():
 
 VALID = [
     "",
-    CONFIG.format(trace="pytest -q"),
+    CONFIG.format(trace=trace_line("pytest -q")),
+    CONFIG.format(trace=trace_line(None)),
     "budget = '1h30m'\ndevice = 'cuda:0,cuda:1'\n[discover]\nexclude = ['a/**']\n",
     "[[workload]]\ntarget = 'a.py:B'\ninputs = ['float32[2]', 3]\natol = 0.1\n",
 ]

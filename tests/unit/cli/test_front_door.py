@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,18 @@ def test_init_writes_a_configuration_that_loads_and_refuses_a_second(checkout):
     again = run("init", checkout)
     assert again.exit_code == 2
     assert "already configured" in again.stderr
+
+
+def test_init_names_pytest_only_where_there_are_tests(checkout):
+    (checkout / "tests").mkdir()
+    (checkout / "tests" / "conftest.py").write_text("")
+    without = run("init", checkout, "--dry-run").stdout
+    assert "trace" not in tomllib.loads(without)
+    assert "runs README, docs and examples" in run("init", checkout).stdout
+    (checkout / ".github" / "cudal1-ci.toml").unlink()
+    (checkout / "tests" / "test_model.py").write_text("")
+    assert tomllib.loads(run("init", checkout, "--dry-run").stdout)["trace"] == "pytest -q"
+    assert "runs `pytest -q`" in run("init", checkout).stdout
 
 
 @pytest.mark.parametrize(
