@@ -46,8 +46,8 @@ TIMEOUT_S = 1800.0
 HARVEST_S = 600.0
 """For the harvest of a scan."""
 MOST_REASONS, MOST_CHARS = 8, 100
-CUT, PYTEST_NO_TESTS = 124, 5
-"""Exit codes."""
+CUT = 124
+"""Exit code of a command that was stopped."""
 CUT_SHORT = (
     "`{command}` was stopped after {limit:.0f} s, its part of the budget: later calls are missing "
     "(use a shorter `trace` command or a longer budget)"
@@ -58,10 +58,13 @@ NOTHING_CALLED = (
     "nothing was recorded: the command must call modules or functions of this folder, and must "
     "keep the PYTHONPATH that it is given (set your own before `cudal1-ci trace`)"
 )
-NO_TESTS = (
-    "nothing was recorded: pytest found no test here. Name a command that calls the code, or "
-    "remove `trace` from the configuration"
-)
+OF_PYTEST = {
+    2: "nothing was recorded: pytest could not import some test files and ran none (see above). "
+    "Install what they need, or add `--continue-on-collection-errors` to run the others",
+    5: "nothing was recorded: pytest found no test here. Name a command that calls the code, or "
+    "remove `trace` from the configuration",
+}
+"""What its exit codes mean where no test ran."""
 FAILED_BEFORE = (
     "nothing was recorded, and the command ended with exit code {code}: see its output above (if "
     "it does not find this folder's modules, try `python -m pytest` instead of `pytest`; if it "
@@ -171,8 +174,8 @@ def record(
         elif code and found.calls:
             progress.notice(f"the command ended with exit code {code}; what it called is used")
         elif not found.calls:
-            has_no_tests = code == PYTEST_NO_TESTS and "pytest" in " ".join(command)
-            failed = NO_TESTS if has_no_tests else FAILED_BEFORE.format(code=code)
+            of_pytest = OF_PYTEST if "pytest" in " ".join(command) else {}
+            failed = of_pytest.get(code, FAILED_BEFORE.format(code=code))
             progress.notice(failed if code else NOTHING_CALLED)
         if found.calls or not before.calls:
             shutil.rmtree(folder, ignore_errors=True)

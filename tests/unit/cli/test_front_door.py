@@ -445,6 +445,8 @@ def test_a_trace_that_recorded_nothing_leaves_the_one_before(checkout):
     assert "of an earlier trace 1 call: kept" in nothing.stderr
     no_tests = traced("raise SystemExit(5)  # as of pytest")
     assert "nothing was recorded: pytest found no test here" in no_tests.stderr
+    unimported = traced("raise SystemExit(2)  # as of pytest")
+    assert "--continue-on-collection-errors" in unimported.stderr
     folder = checkout / ".cudal1-ci" / "traces"
     assert len(read_traces(folder).calls) == 1
     again = traced(drive.replace("NUMBER", "5"))
