@@ -334,7 +334,7 @@ def test_a_long_recording_is_cut_where_its_tensors_take_much_memory(case, monkey
     assert large.is_cut and len(large.operations) == 3
 
 
-def test_a_target_is_called_three_times_and_the_recorder_is_not_timed(case):
+def test_calls_that_are_recorded_are_not_timed(case):
     one = case(
         """
         import time
@@ -347,9 +347,34 @@ def test_a_target_is_called_three_times_and_the_recorder_is_not_timed(case):
         """
     )
     found = one.record(torch.ones(2))
-    assert len(one.names["calls"]) == 3
+    assert len(one.names["calls"]) == 5
     assert 0 < found.total_us < 2e5
     assert found.operations[0].host_us > 0
+
+
+@pytest.mark.parametrize("disturbed", [3, 4, 5])
+def test_a_disturbed_recording_does_not_decide_what_an_operation_takes(case, disturbed):
+    one = case(
+        f"""
+        import time
+        calls = []
+        def slow(value):
+            time.sleep(0.1 if len(calls) == {disturbed} else 0.0)
+            return value
+        def f(x):
+            calls.append(1)
+            return x.clone().apply_(slow).exp()
+        """
+    )
+    by_name = {o.name: o.host_us for o in one.record(torch.ones(1)).operations}
+    assert 0 < by_name["apply_"] < 5e4
+
+
+def test_a_long_call_is_called_three_times(case, monkeypatch):
+    monkeypatch.setattr(recorder, "SHORT_US", 0.0)
+    one = case("calls = []\ndef f(x):\n    calls.append(1)\n    return x.exp()\n")
+    one.record(torch.ones(2))
+    assert len(one.names["calls"]) == 3
 
 
 def test_functions_of_other_packages_are_part_of_what_called_them(tmp_path):
