@@ -204,7 +204,7 @@ class GitHub:
         return 200, {"total_count": len(runs), "check_runs": runs}
 
     def get_contents(self, query: dict[str, str], path: str) -> Answer:
-        text = self.contents.get((query["ref"], unquote(path)))
+        text = self.contents.get((query.get("ref", "main"), unquote(path)))
         if text is None:
             raise Refused(404, "Not Found")
         return 200, full.contents(self.url, REPOSITORY, unquote(path), text)

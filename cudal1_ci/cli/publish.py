@@ -188,7 +188,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         client = client_of(run, environ, flags)
         known = _read_state(client, run, options, names)
         folders = [one.document.folder for one in found]
-        bases = _base_settings(client, run, known, folders)
+        bases = _base_settings(client, run, known, folders, are_declared=bool(expected.projects))
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
         parts = parts_of(found, expected, run, options.policy)
@@ -223,18 +223,24 @@ def folder_named(folder: str) -> str:
 
 
 def _base_settings(
-    client: Client | None, run: Occasion, known: Known, folders: Sequence[str]
+    client: Client | None,
+    run: Occasion,
+    known: Known,
+    folders: Sequence[str],
+    *,
+    are_declared: bool = True,
 ) -> dict[str, BaseSettings]:
-    """Return what the base says of the gate of each project; nothing where it is not known.
+    """Return what the base says of the gate of each project; nothing where it is not known. After a
+    pull request that cannot be told from another one it is the default branch that says it.
 
     Raises:
         ForgeError: GitHub does not say.
     """
     base = run.base_sha or (known.pull.base_sha if known.pull else None)
-    if client is None or base is None:
+    if client is None or (base is None and not run.is_after_a_pull_request):
         return {}
     try:
-        return settings_of_projects(client, base, folders)
+        return settings_of_projects(client, base, folders, are_declared=are_declared)
     except Refusal as refusal:
         if not refusal.is_read_only:
             raise ForgeError(f"could not read the settings of the base: {refusal}") from refusal

@@ -37,6 +37,8 @@ class BaseSettings(Record, frozen=True, kw_only=True):
     gate: GateConfig = GateConfig()
     acks: tuple[Acknowledgement, ...] = ()
     folder: str = "."
+    is_there: bool = False
+    """Whether the folder has settings."""
 
     def policy(self, given: Policy) -> Policy:
         """Return the policy of the base, with the workflow's where the base is silent."""
@@ -71,6 +73,7 @@ def base_settings(text_at: Callable[[str], str | None], folder: str) -> BaseSett
                 gate=msgspec.convert(given, GateConfig, strict=True),
                 acks=agreements(table.get("ack", ()), path),
                 folder=folder,
+                is_there=True,
             )
         except (msgspec.ValidationError, AttributeError, TypeError) as error:
             raise ConfigError(f"{path} of the base: {error}") from error
@@ -78,18 +81,23 @@ def base_settings(text_at: Callable[[str], str | None], folder: str) -> BaseSett
 
 
 def settings_of_projects(
-    client: Client, base: str, folders: Iterable[str]
+    client: Client, base: str | None, folders: Iterable[str], *, are_declared: bool = True
 ) -> dict[str, BaseSettings]:
     """Return what the base says of the gate of each project.
+
+    Args:
+        base: A commit; None is the default branch.
+        are_declared: Whether the workflow names the folders. Those that only a report names do not
+            choose their gate: the one of the top holds, where it has settings.
 
     Raises:
         Refusal: GitHub does not say.
         ConfigError: The base has settings that cannot be read.
     """
-    return {
-        folder: base_settings(partial(client.text_at, commit=base), folder)
-        for folder in dict.fromkeys(folders)
-    }
+    text_at = partial(client.text_at, commit=base)
+    if not are_declared and (top := base_settings(text_at, ".")).is_there:
+        return dict.fromkeys(folders, top)
+    return {folder: base_settings(text_at, folder) for folder in dict.fromkeys(folders)}
 
 
 def with_agreements_of(document: Report, settings: BaseSettings) -> Report:

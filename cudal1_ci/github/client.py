@@ -130,14 +130,15 @@ class Client:
             conclusion=newest[1].get("conclusion") if newest else None,
         )
 
-    def text_at(self, path: str, commit: str) -> str | None:
-        """Return the text of a file in a commit; None where there is none.
+    def text_at(self, path: str, commit: str | None) -> str | None:
+        """Return the text of a file in a commit or the default branch; None where there is none.
 
         Raises:
             Refusal: GitHub does not say.
         """
         try:
-            answer = self.read(f"contents/{quote(path)}", ref=commit)
+            given = {"ref": commit} if commit else {}
+            answer = self.read(f"contents/{quote(path)}", **given)
         except Refusal as refusal:
             if refusal.status == 404:
                 return None

@@ -121,6 +121,39 @@ def test_agreements_that_a_fork_brings_along_are_none(github, workflow):
     assert {check["conclusion"] for check in github.checks.values()} == {"failure"}
 
 
+LENIENT = "[tool.cudal1-ci]\nfail-on = 'never'\n"
+
+
+@pytest.mark.parametrize("folder", [".", "nowhere", "examples"])
+def test_a_report_does_not_choose_the_gate_by_the_folder_that_it_names(github, workflow, folder):
+    github.contents[BASE, "pyproject.toml"] = FILES["pyproject.toml"][1]
+    github.contents[BASE, "examples/pyproject.toml"] = LENIENT
+    forged = msgspec.structs.replace(BETTER, folder=folder)
+    result = workflow.publish(forged, event="workflow_run", payload=workflow_run())
+    assert result.exit_code == 0, result.output
+    assert the_check(github)["conclusion"] == "failure"
+
+
+def test_a_declared_project_has_the_gate_of_its_own_folder(github, workflow):
+    github.contents[BASE, "pyproject.toml"] = FILES["pyproject.toml"][1]
+    github.contents[BASE, "examples/pyproject.toml"] = LENIENT
+    given = msgspec.structs.replace(BETTER, folder="examples")
+    result = workflow.publish(
+        given, "--project", "examples", event="workflow_run", payload=workflow_run()
+    )
+    assert result.exit_code == 0, result.output
+    assert the_check(github)["conclusion"] == "neutral"
+
+
+def test_two_pull_requests_of_one_branch_do_not_escape_the_gate(github, workflow):
+    """Neither is guessed, so that no base is known: the default branch's settings hold."""
+    github.contents["main", "pyproject.toml"] = FILES["pyproject.toml"][1]
+    github.add_pull(8, HEAD, "stranger/r")
+    result = workflow.publish(BETTER, event="workflow_run", payload=workflow_run())
+    assert result.exit_code == 0, result.output
+    assert the_check(github)["conclusion"] == "failure"
+
+
 def test_a_report_of_this_repository_is_believed(github, workflow):
     result = workflow.publish(BETTER, "--fail-on", "regression")
     assert result.exit_code == 0, result.output
