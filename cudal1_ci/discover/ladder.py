@@ -24,8 +24,8 @@ MOST_BESIDES = 6
 """Further traced calls under which a proposal is timed."""
 
 HINT = (
-    "record one: `cudal1-ci trace` runs README, docs, examples and tests, `cudal1-ci trace -- "
-    "COMMAND` your own code; or declare one (docs/workloads.md)"
+    "record one with `cudal1-ci trace` (README, docs, examples, tests) or with `cudal1-ci trace -- "
+    "COMMAND` (your own code), or declare one (docs/workloads.md)"
 )
 
 

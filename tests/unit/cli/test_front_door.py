@@ -583,7 +583,7 @@ def test_where_no_script_calls_anything_the_next_step_is_named(checkout):
         "```python\nfrom model import absent\nabsent.f() * absent.f()\n```\n"
     )
     first = run("scan", checkout, "--list").stdout
-    assert "`cudal1-ci trace` runs README, docs, examples and tests" in one_line(first)
+    assert "`cudal1-ci trace` (README, docs, examples, tests)" in one_line(first)
     result = run("trace", checkout, "--timeout", "60")
     assert result.exit_code == 1
     assert "1 x needs a package\n" in result.stderr
