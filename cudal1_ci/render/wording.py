@@ -455,14 +455,29 @@ def acceptance_text(found: Acceptance) -> str:
 
 def line_text(line: AcceptanceLine) -> str:
     """Format ``vit_pytorch/recorder.py:28 hooks `attend`, which the patch no longer calls``."""
-    place = line.path + (f":{line.line}" if line.line else "")
-    return one_line(f"{place} {line.detail}".strip())
+    return f"{place_text(line)} {one_line(line.detail)}".strip()
 
 
 def acceptance_lines(found: Acceptance) -> list[str]:
-    """Format every line: what is broken, what to know, what was not run."""
-    words = {"broken": "broken: ", "stated": "", "not_run": "not run: "}
-    return [words[one.result] + line_text(one) for one in found.lines]
+    """Format what is broken and what to know, line by line, and what was not run, by reason."""
+    words = {"broken": "broken: ", "stated": ""}
+    missing: dict[str, list[str]] = {}
+    for one in found.lines:
+        if one.result == "not_run":
+            missing.setdefault(one.detail, []).append(place_text(one))
+    return [
+        *(words[one.result] + line_text(one) for one in found.lines if one.result != "not_run"),
+        *(
+            f"not run ({one_line(why)}): {', '.join(filter(None, places))}"
+            for why, places in missing.items()
+            if any(places)
+        ),
+        *(f"not run: {one_line(why)}" for why, places in missing.items() if not any(places)),
+    ]
+
+
+def place_text(line: AcceptanceLine) -> str:
+    return one_line(line.path + (f":{line.line}" if line.line else ""))
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

@@ -19,6 +19,7 @@ from cudal1_ci.records import (
 from cudal1_ci.render.outcomes import outcomes_text
 from cudal1_ci.render.published import published
 from cudal1_ci.render.text import render_text
+from cudal1_ci.render.wording import acceptance_lines
 from cudal1_ci.stats import speedups
 from tests.unit.render.samples import (
     ATTENTION,
@@ -199,3 +200,19 @@ def test_a_condition_is_named_for_what_the_score_does_not_propose_and_only_for_t
     shown = published(Report(repository="r", entries=(entry,))).entries[0]
     is_proposed = speedups.best([evaluation], entry.workloads) is not None
     assert outcomes_text(shown.evaluations).endswith("did not pass everywhere") == is_proposed
+
+
+def test_what_was_not_run_is_grouped_by_its_reason():
+    spent = [
+        AcceptanceLine(
+            kind="block", result="not_run", detail="its time was spent", path=path, line=n
+        )
+        for path, n in (("README.md", 55), ("docs/losses.md", 5), ("tests/test_a.py", None))
+    ]
+    alone = AcceptanceLine(kind="test", result="not_run", detail="`make test` is no pytest")
+    broken = AcceptanceLine(kind="hook", result="broken", detail="hooks it", path="m.py", line=2)
+    assert acceptance_lines(Acceptance(lines=(broken, *spent, alone))) == [
+        "broken: m.py:2 hooks it",
+        "not run (its time was spent): README.md:55, docs/losses.md:5, tests/test_a.py",
+        "not run: `make test` is no pytest",
+    ]
