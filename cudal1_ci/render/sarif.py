@@ -18,6 +18,7 @@ from cudal1_ci import __version__
 from cudal1_ci.records import Entry, Report, Target
 from cudal1_ci.render.digest import Proposal, digest
 from cudal1_ci.render.hunks import Hunk, files_of
+from cudal1_ci.render.markup import cleaned
 from cudal1_ci.render.wording import device_text, speedup_text, technique_text
 
 SCHEMA = (
@@ -102,7 +103,7 @@ def _proposed(proposal: Proposal, folder: str) -> dict[str, Any]:
         "ruleId": FASTER_RULE["id"],
         "ruleIndex": 0,
         "level": "note",
-        "message": {"text": f"{text} {candidate.analysis}".strip()},
+        "message": _message(f"{text} {candidate.analysis}".strip()),
         "locations": [_location(target, folder)],
         "partialFingerprints": {"candidate/v1": candidate.id},
         "properties": {
@@ -125,13 +126,19 @@ def _proposed(proposal: Proposal, folder: str) -> dict[str, Any]:
     return result
 
 
+def _message(text: str) -> dict[str, str]:
+    """Return a message that links to nothing: a viewer makes a link of `[text](address)` (3.11.6),
+    and words of a report may come from a pull request or a model."""
+    return {"text": cleaned(text).replace("](", "\\](")}
+
+
 def _skipped(entry: Entry, reason: str, folder: str) -> dict[str, Any]:
     hint = f" To fix: {entry.hint}" if entry.hint else ""
     return {
         "ruleId": SKIPPED_RULE["id"],
         "ruleIndex": 1,
         "level": "note",
-        "message": {"text": f"{entry.target.qualname} was not measured: {reason}{hint}"},
+        "message": _message(f"{entry.target.qualname} was not measured: {reason}{hint}"),
         "locations": [_location(entry.target, folder)],
     }
 

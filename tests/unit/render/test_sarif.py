@@ -94,6 +94,16 @@ def test_sarif_escapes_paths_and_can_tell_what_was_skipped(sample, replaced):
     assert "Rotary" in skipped[-2]["message"]["text"]
 
 
+def test_no_words_of_a_report_are_a_link_of_an_alert(sample, replaced):
+    evil = "[approved](https://evil.example) [0](1) \u202egnp.exe"
+    log = json.loads(render_sarif(replaced(sample, candidate={"analysis": evil})))
+    (text,) = (
+        r["message"]["text"] for r in log["runs"][0]["results"] if "evil" in r["message"]["text"]
+    )
+    assert "](" not in text.replace("\\](", "")
+    assert "\u202e" not in text
+
+
 def test_sarif_paths_start_at_the_top_of_the_repository(sample):
     shown = msgspec.structs.replace(sample, folder="packages/former")
     (run,) = json.loads(render(shown, "sarif"))["runs"]
