@@ -25,7 +25,7 @@ from cudal1_ci.propose.editing.rewrite import (
     names_of,
 )
 from cudal1_ci.propose.editing.terms import code
-from cudal1_ci.propose.editing.unused_imports import without_unused
+from cudal1_ci.propose.editing.unused_imports import Line, without_unused
 from cudal1_ci.propose.editing.width import within_width
 from cudal1_ci.propose.target_file import file_of, file_text, find, locate, parsed, with_file
 from cudal1_ci.records import (
@@ -254,18 +254,25 @@ def import_of(program: Program, module: cst.Module, library: str, names: Sequenc
 
 def with_library(module: cst.Module, name: str) -> cst.Module:
     """Return a KernelBench-form file with a module of the kernel library in it."""
-    library = cst.parse_module(library_text(name))
-    imports = [line for line in library.body if is_plain_import(line)]
-    for line in imports:
-        module = with_import(module, code(line).strip())
-    rest = [
-        line
-        for line in library.body
-        if not is_plain_import(line) and not is_docstring(line) and "__future__" not in code(line)
-    ]
+    imports, rest = library_statements(name)
+    for statement in imports:
+        module = with_import(module, statement)
     there = defined_in(module)
     rest = [one for one in rest if getattr(getattr(one, "name", None), "value", "") not in there]
     return inserted(module, rest)
+
+
+@functools.lru_cache(maxsize=16)
+def library_statements(name: str) -> tuple[list[str], list[Line]]:
+    """Return the imports of a module of the kernel library, and what follows them."""
+    lines = cst.parse_module(library_text(name)).body
+    imports = [code(line).strip() for line in lines if is_plain_import(line)]
+    rest = [
+        line
+        for line in lines
+        if not is_plain_import(line) and not is_docstring(line) and "__future__" not in code(line)
+    ]
+    return imports, rest
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -321,7 +328,7 @@ def with_imports(module: cst.Module, missing: Sequence[str]) -> cst.Module:
 
 def with_import(module: cst.Module, statement: str) -> cst.Module:
     """Return the file with an import after its last one, unless it has it."""
-    if any(code(line).strip() == statement for line in module.body):
+    if any(is_plain_import(line) and code(line).strip() == statement for line in module.body):
         return module
     body = list(module.body)
     places = [i for i, line in enumerate(body) if is_plain_import(line)]
@@ -345,9 +352,7 @@ def with_definitions(module: cst.Module, text: str) -> cst.Module:
     return inserted(module, made)
 
 
-def inserted(
-    module: cst.Module, made: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement]
-) -> cst.Module:
+def inserted(module: cst.Module, made: Sequence[Line]) -> cst.Module:
     """Return the file with statements before its first definition, two empty lines apart."""
     if not made:
         return module
@@ -367,6 +372,8 @@ def inserted(
 
 def is_plain_import(line: cst.CSTNode) -> bool:
     """Return whether a statement imports something other than from `__future__`."""
+    if not isinstance(line, cst.SimpleStatementLine):
+        return False
     text = code(line).strip()
     return text.startswith(("import ", "from ")) and not text.startswith("from __future__")
 

@@ -35,7 +35,9 @@ def without_unused(
     """Return the file after a rewrite without the imports that the rewrite made unused. `file` is
     its path in the checkout at `root`, if it is in one.
     """
-    unused = (words_beside_imports(before) - words_beside_imports(after)) & imported_names(after)
+    unused = imported_names(after)
+    if unused:
+        unused &= words_beside_imports(before) - words_beside_imports(after)
     if unused and file is not None and root is not None:
         taken = taken_by_others(root, file)
         unused = set() if EVERYTHING in taken else unused - taken
