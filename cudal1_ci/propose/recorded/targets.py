@@ -254,14 +254,16 @@ FILLS = {"fill_": 1, "full_like": 1, "new_full": 2}
 """Operations that give each element the same number, and the place of that argument."""
 
 
-SUM_OF_PICKED = """
-def sum_of_picked(values, column, dim):
-    \"\"\"Return the sum over a dimension of one element of each row and zeros.\"\"\"
-    picked = values.gather({place}, column)
-    if dim % values.dim() == {place}:
-        return picked.squeeze({place})
-    return values.new_zeros(values.shape).scatter({place}, column, picked).sum(dim)
+SUM_OF_TWO = """
+def sum_of_two(values, column, low, high, dim):
+    \"\"\"Return the sum over a dimension of values times `high` at `column` and `low` elsewhere.\"\"\"
+    if dim % values.dim() == {place} and low * (high - low) > 0:
+        picked = values.gather({place}, column).squeeze({place})
+        return low * values.sum({place}) + (high - low) * picked
+    weights = torch.full_like(values, low).scatter({place}, column, high)
+    return (weights * values).sum(dim)
 """
+"""Of numbers with other signs, infinite values would cancel to NaN."""
 
 
 @dataclass(frozen=True)
@@ -306,8 +308,9 @@ def find_two_valued(call: Call) -> Iterator[Change]:
         if found is None or place is None or known is None or wide is None:
             continue
         hot = found.hot
-        if (known.shape, known.dtype) != (wide.shape, wide.dtype) or one.dims != (hot.dim,):
-            continue
+        is_same = (known.shape, known.dtype) == (wide.shape, wide.dtype)
+        if not is_same or known.dtype == "float16" or one.dims != (hot.dim,):
+            continue  # the sum of all values may be too large for float16
         every = [operation, one.product, *hot.operations, *one.signs]
         inner = [made.output for made in every if made is not operation]
         if not all(read_only_by(call, made, every) for made in inner):
@@ -318,24 +321,38 @@ def find_two_valued(call: Call) -> Iterator[Change]:
         if code is None or not code.isidentifier() or column is None or removed is None:
             continue
         dim, definition = dimension_code(call, operation), ""
-        picked = f"{code}.gather({hot.dim}, {column}).squeeze({hot.dim})"
-        if dim is not None:  # it may be another one in another call
-            definition = SUM_OF_PICKED.format(place=hot.dim)
-            picked = f"sum_of_picked({code}, {column}, {dim})"
+        modules: frozenset[str] = frozenset()
         sign = "-" if one.is_negative else ""
-        new = f"{sign}{found.low} * {code}.sum({dim or hot.dim}) {sign or '+'} "
-        new += f"({found.high} - {found.low}) * {picked}"
+        if dim is None and is_sure(found):
+            picked = f"{code}.gather({hot.dim}, {column}).squeeze({hot.dim})"
+            new = f"{sign}{found.low} * {code}.sum({hot.dim}) {sign or '+'} "
+            new += f"({found.high} - {found.low}) * {picked}"
+        else:  # the dimension and the numbers may be others in another call
+            definition, modules = SUM_OF_TWO.format(place=hot.dim), frozenset(("torch",))
+            numbers = ", ".join(portable(bare(number)) for number in (found.low, found.high))
+            new = f"{sign}sum_of_two({code}, {column}, {numbers}, {dim or hot.dim})"
         changes = {place.node: in_place_of(call, place, new), **removed}
-        yield Change(place.file, changes, shown(operation, source), definitions=definition)
+        yield Change(place.file, changes, shown(operation, source), modules, definition)
+
+
+def is_sure(found: TwoValued) -> bool:
+    """Return whether two numbers are written out, and their sums cancel no infinite values."""
+    try:
+        low, high = (float(portable(bare(one))) for one in (found.low, found.high))
+    except ValueError:
+        return False
+    return low * (high - low) > 0
 
 
 KL_OF_TWO = """
 def kl_of_two(logs, column, low, high):
     \"\"\"Return kl_div of each row with a target of `high` at `column` and `low` elsewhere.\"\"\"
-    own, others = (one * math.log(one) if one > 0 else 0.0 for one in (high, low))
+    if not 0 < low < high:  # infinite terms could cancel below
+        target = torch.full_like(logs, low).scatter({dim}, column, high)
+        return torch.nn.functional.kl_div(logs, target, reduction="none").sum({dim})
     picked = logs.gather({dim}, column).squeeze({dim})
     rest = low * logs.sum({dim}) + (high - low) * picked
-    return own + (logs.size({dim}) - 1) * others - rest
+    return high * math.log(high) + (logs.size({dim}) - 1) * low * math.log(low) - rest
 """
 
 
@@ -375,9 +392,8 @@ def find_divergences(call: Call) -> Iterator[Change]:
         new = f"kl_of_two({code}, {column}, {numbers}){suffix}"
         definition = KL_OF_TWO.format(dim=hot.dim)
         changes = {place.node: new, **removed}
-        yield Change(
-            place.file, changes, shown(last, source), frozenset(("math",)), definitions=definition
-        )
+        modules = frozenset(("math", "torch"))
+        yield Change(place.file, changes, shown(last, source), modules, definition)
 
 
 def states_reduction(call: Call, one: Operation) -> bool:

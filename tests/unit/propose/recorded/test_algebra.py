@@ -7,9 +7,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from cudal1_ci.propose.recorded import filters, lookups, pairs, targets, triplets
-from tests.unit.propose.recorded.rig import assert_same, proposed
+from tests.unit.propose.recorded.rig import assert_same, outputs, proposed
 
 RULES = (*filters.RULES, *lookups.RULES, *pairs.RULES, *targets.RULES)
 ROWS = "torch.randn(48, 12), torch.randn(32, 12), torch.randint(0, 12, (48,))"
@@ -231,17 +232,15 @@ FOUND = {
                 dist.scatter_(1, t.data.unsqueeze(1), 1 - self.smoothing)
             return torch.mean(torch.sum(-dist * x, dim=-1))
             """,
-            "x = x.log_softmax(dim=-1) return torch.mean( "
-            "-(self.smoothing / (self.number - 1)) * x.sum(1) - ((1 - self.smoothing) "
-            "- (self.smoothing / (self.number - 1))) "
-            "* x.gather( 1, t.data.unsqueeze(1) ).squeeze(1), )",
+            "x = x.log_softmax(dim=-1) return torch.mean( -sum_of_two( x, t.data.unsqueeze(1), "
+            "self.smoothing / (self.number - 1), 1 - self.smoothing, 1, ), )",
         ),
         (
             """
             dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 2.0)
             return (x * dist).sum(dim=self.dim)
             """,
-            "0.25 * x.sum(self.dim) + (2.0 - 0.25) * sum_of_picked( x, t.view(-1, 1), self.dim )",
+            "return sum_of_two(x, t.view(-1, 1), 0.25, 2.0, self.dim)",
         ),
         (
             """
@@ -258,6 +257,20 @@ FOUND = {
             return (x * dist).sum(1)
             """,
             "return 0.25 * x.sum(1) + (2.0 - 0.25) * x.gather(1, t.view(-1, 1)).squeeze(1)",
+        ),
+        (
+            """
+            dist = torch.full_like(x, 0.25).scatter_(1, t.view(-1, 1), 0.1)
+            return (x * dist).sum(1)
+            """,
+            "return sum_of_two(x, t.view(-1, 1), 0.25, 0.1, 1)",
+        ),
+        (
+            """
+            dist = torch.full_like(x.half(), 0.25).scatter_(1, t.view(-1, 1), 2.0)
+            return (x.half() * dist).sum(1)
+            """,
+            None,
         ),
         (
             """
@@ -474,6 +487,49 @@ def test_a_helper_that_gets_a_box_is_copied_for_it(tmp_path: Path) -> None:
     assert "return box_smooth(x, box(9, x))" in new
     assert "return F.conv2d(x, kernel, groups=c) + 1" in new  # others may call it
     assert_same(tmp_path, text, new)
+
+
+SMOOTHED = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.smoothing = 0.1
+
+    def forward(self, x, t):
+        dist = torch.full_like(x, self.smoothing / 3)
+        dist.scatter_(1, t.unsqueeze(1), 1 - self.smoothing)
+        return RESULT
+
+
+def get_inputs():
+    x = torch.randn(8, 4)
+    return [x.log_softmax(1), torch.randint(0, 4, (8,))]
+"""
+
+
+@pytest.mark.parametrize("smoothing", ["0.1", "0.75", "0.9", "0.0", "1.0", "1.2"])
+@pytest.mark.parametrize(
+    "result", ["(x * dist).sum(1)", "F.kl_div(x, dist, reduction='none').sum(1)"]
+)
+def test_smoothed_labels_keep_infinite_log_probabilities(
+    tmp_path: Path, result: str, smoothing: str
+) -> None:
+    text = SMOOTHED.replace("RESULT", result)
+    (new,) = proposed(tmp_path, text, targets.RULES).values()
+    assert "scatter_" not in new
+    old, new = (
+        one.replace("self.smoothing = 0.1", f"self.smoothing = {smoothing}").replace(
+            "x = torch.randn(8, 4)", "x = torch.randn(8, 4); x[:, 1] = float('-inf')"
+        )
+        for one in (text, new)
+    )
+    expected, found = (outputs(one, tmp_path / "any.py") for one in (old, new))
+    torch.testing.assert_close(found, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize(
