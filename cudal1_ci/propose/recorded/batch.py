@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -48,6 +49,10 @@ class Batch:
     """Whether turns write into tensors."""
     has_effect: bool = False
     """Whether turns write into tensors that are no locals of theirs."""
+    is_guarded: bool = False
+    """Whether the loop stays for calls for which the lines are not made."""
+    rest: list[str] = field(default_factory=list)
+    """What follows the loop where it stays."""
 
     @property
     def lines(self) -> list[str]:
@@ -81,9 +86,14 @@ class Batch:
             raise Refused("no sum, list or tensor is made in it")
         if self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused("what the last pass leaves is read after the loop")
+        lines = "\n".join(self.lines)
+        if self.is_guarded and self.lift.guards:
+            old = "\n".join([self.loop.code(self.loop.node).strip("\n"), *self.rest])
+            lines, old = (textwrap.indent(one, "    ") for one in (lines, old))
+            lines = f"if {' and '.join(self.lift.guards)}:\n{lines}\nelse:\n{old}"
         return Change(
             file=self.loop.name,
-            new={self.loop.node: "\n".join(self.lines), **self.new},
+            new={self.loop.node: lines, **self.new},
             found=shown_loop(self.loop),
             modules=frozenset(("torch",)),
         )
@@ -589,8 +599,11 @@ class Batch:
         if names_in(cst.parse_expression(lifted.code)) & self.changes_later:
             raise Refused
         self.pending.append(lifted.code)
-        self.new[before[0]] = ""
-        if after[0] is lines[at + 1]:
+        if self.is_guarded:
+            self.rest.append(f"{name} = {self.loop.code(join)}")
+        else:
+            self.new[before[0]] = ""
+        if after[0] is lines[at + 1] and not self.is_guarded:
             self.new[join] = code
         else:
             self.lines.append(f"{name} = {code}")
@@ -598,11 +611,23 @@ class Batch:
             self.new[after[0] if is_copy else join] = "" if is_copy else name
 
 
+def batched(loop: Loop, lift: Lift) -> Change:
+    """Return a loop as batched lines, next to the loop itself where they are not for all calls.
+    Raises: Refused, if it is another loop."""
+    lift.guards = []
+    change = Batch(loop, lift).change()
+    again = loop.lift() if lift.guards else None
+    if again is None:
+        return change
+    again.guards = []
+    return Batch(loop, again, is_guarded=True).change()
+
+
 def is_batched(loop: Loop) -> bool:
     """Return whether all turns of a loop can run at once."""
     lift = loop.lift() if isinstance(loop.node, cst.For) else None
     try:
-        return lift is not None and bool(Batch(loop, lift).change())
+        return lift is not None and bool(batched(loop, lift))
     except Refused:
         return False
 

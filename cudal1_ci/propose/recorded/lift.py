@@ -6,6 +6,7 @@ Turns become a dimension: `x[:, t]` is `x` with the turns at dimension 1, `self.
 
 from __future__ import annotations
 
+import ast
 import math
 import string
 from collections.abc import Callable, Iterable, Sequence
@@ -126,6 +127,8 @@ class Lift:
     """Ends of windows that names of the loop hold: `max(0, t - 4)`."""
     starts: Starts | None = None
     """Of a loop over a range with a step."""
+    guards: list[str] | None = None
+    """What must hold in each call, for lines that keep the old loop for other ones."""
 
     def __post_init__(self) -> None:
         self.columns: dict[str, str] = {}
@@ -982,6 +985,8 @@ class Lift:
             if more is None or more > 0:
                 raise Refused  # the last window may be shorter
             count = count if more else ""
+        self.need(lower.step, 1)
+        self.need(size, 0)
         while listed and listed[-1] in (":", "..."):
             listed.pop()
         base = f"{base}[{', '.join(listed)}]" if any(o != ":" for o in listed) else base
@@ -1013,8 +1018,22 @@ class Lift:
         given = [one.value for one in node.args if one.value is not of]
         if [one % rank for one in map(integer, given)] != [dim] and (given or rank > 1):
             return None
+        for one in reach[:2]:
+            self.need(one, 0)
         code = reduced_windows(base, dim, rank, reach, name, self.kept)
         return Lifted(code, rank - 1, dim, is_computed=True)
+
+    def need(self, code: str, least: int) -> None:
+        """Let a number be at least another one in each call. Raises: Refused, where that is
+        neither certain nor can be asked."""
+        node = cst.parse_expression(code)
+        number = ast.literal_eval(code) if not names_in(node) else None
+        if isinstance(number, int) and number >= least:
+            return
+        if self.guards is None or number is not None:
+            raise Refused
+        guard = f"{code} > 0" if least == 1 else f"{code} >= {least}"
+        self.guards += [guard] * (guard not in self.guards)
 
     def dtype(self, node: cst.BaseExpression) -> str:
         if node in self.ranks:

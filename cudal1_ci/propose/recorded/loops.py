@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import libcst as cst
 
 from cudal1_ci.propose.recorded.batch import (
-    Batch,
     arg_of,
+    batched,
     is_batched,
     joined,
     reads_of,
@@ -17,6 +17,7 @@ from cudal1_ci.propose.recorded.batch import (
     the_join,
 )
 from cudal1_ci.propose.recorded.hoist import Hoist
+from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in, not_batched
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
@@ -37,9 +38,10 @@ def find_joined(call: Call) -> Iterator[Change]:
         lift = loop.lift()
         if lift is None:
             continue
+        lift.guards = []
         try:
             lifted = lift.lift_any(node.elt)
-            change = joined_comprehension(loop, node, lifted, lift.dtype(node.elt))
+            change = joined_comprehension(loop, node, lift, lifted)
         except Refused as refused:
             call.miss(loop.inside[0], not_batched(loop, refused), node)
             continue
@@ -48,7 +50,7 @@ def find_joined(call: Call) -> Iterator[Change]:
 
 
 def joined_comprehension(
-    loop: Loop, node: cst.ListComp | cst.GeneratorExp, lifted: Lifted, dtype: str
+    loop: Loop, node: cst.ListComp | cst.GeneratorExp, lift: Lift, lifted: Lifted
 ) -> Change | None:
     """Return a change of the only call that reads a comprehension."""
     file = loop.file
@@ -75,9 +77,15 @@ def joined_comprehension(
         ) + len([n for n in within(node) if isinstance(n, cst.Name) and n.value == target.value]):
             return None
         removed[line] = ""
+    code = joined(loop.code(join.func), join, lifted, lift.dtype(node.elt))
+    if lift.guards:
+        given = [loop.code(node), *(loop.code(one).strip(" ,\n") for one in join.args[1:])]
+        old = f"{loop.code(join.func)}({', '.join(given)})"
+        test = " and ".join(lift.guards)
+        code = f"(\n    {code}\n    if {test}\n    else {old}\n)"
     return Change(
         file=loop.name,
-        new={join: joined(loop.code(join.func), join, lifted, dtype), **removed},
+        new={join: code, **removed},
         found=shown_loop(loop),
         modules=frozenset(("torch",)),
     )
@@ -93,7 +101,7 @@ def find_batched(call: Call) -> Iterator[Change]:
             call.miss(loop.inside[0], "it has few passes, each of large tensors", loop.node)
             continue
         try:
-            yield Batch(loop, lift).change()
+            yield batched(loop, lift)
         except Refused as refused:
             call.miss(loop.inside[0], not_batched(loop, refused), loop.node)
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -66,12 +67,13 @@ def text_of(body: str) -> str:
 
 
 def assert_found(tmp_path: Path, body: str, *parts: str) -> None:
-    """Assert that no loop is left, and that what is written is right for other sizes."""
+    """Assert that no loop is left, but for sizes below zero, and that what is written is right for
+    other sizes."""
     text = text_of(body)
     found = proposed(tmp_path, text, loops.RULES)
     assert len(found) == 1
     (new,) = found.values()
-    assert "for " not in new
+    assert "for " not in new or re.search(r"self\.(size|hop|size - 1) >=? 0\b", new)
     for part in parts:
         assert part in new
     for rows, steps in SIZES:
@@ -185,6 +187,40 @@ return torch.stack([row[max(0, i - 4) : min(i + 5, len(row))].mean() for i in ra
 @pytest.mark.parametrize("name", ROLLING)
 def test_windows_that_ends_cut_are_one_view(tmp_path: Path, name: str) -> None:
     assert_found(tmp_path, ROLLING[name], ".unfold(")
+
+
+@pytest.mark.parametrize(
+    "line", ["max(0, t - self.size + 1) : t + 1", "max(0, t - 2) : t + self.hop - 3"]
+)
+@pytest.mark.parametrize(("size", "hop"), [(-2, 1), (0, 2), (4, 5), (2, -1)])
+def test_windows_of_no_size_are_what_they_were(
+    tmp_path: Path, line: str, size: int, hop: int
+) -> None:
+    body = f"""
+out = []
+for t in range(x.size(1)):
+    out.append(x[:, {line}].sum(1))
+return torch.stack(out)
+"""
+    text = text_of(body)
+    (new,) = proposed(tmp_path, text, loops.RULES).values()
+    assert_same(
+        tmp_path, *(one.replace("size=4, hop=2", f"size={size}, hop={hop}") for one in (text, new))
+    )
+
+
+@pytest.mark.parametrize(("size", "hop"), [(4, 0), (0, 2), (2, 5)])
+def test_frames_that_do_not_hop_are_what_they_were(tmp_path: Path, size: int, hop: int) -> None:
+    line = "x[:, i * self.hop : i * self.hop + self.size]"
+    for body in (
+        f"out = []\nfor i in range(3):\n    out.append({line})\nreturn torch.stack(out)",
+        f"return torch.stack([{line} for i in range(3)], dim=1)",
+    ):
+        text = text_of(body)
+        (new,) = proposed(tmp_path, text, loops.RULES).values()
+        assert ".unfold(" in new
+        sized = f"size={size}, hop={hop}"
+        assert_same(tmp_path, *(one.replace("size=4, hop=2", sized) for one in (text, new)))
 
 
 CUT = {
