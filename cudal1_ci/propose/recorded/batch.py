@@ -161,7 +161,7 @@ class Batch:
             self.lift.known.pop(name, None)
             self.lift.numbers[name] = number
             return
-        if is_edge(value):
+        if is_edge(value) or self.lift.is_backwards(value) or self.lift.is_cut(value):
             self.forget(name)
             self.stored.add(name)
             self.lift.known.pop(name, None)
@@ -546,6 +546,12 @@ class Batch:
             raise Refused
         held = self.loop.call.graph.of(self.loop.held(out.value, self.loop.inside))
         parts = [one.slice for one in target.slice]
+        turning = [i for i, one in enumerate(parts) if self.lift.varies(one)]
+        if held is not None and len(turning) == 1 and isinstance(parts[turning[0]], cst.Slice):
+            if not all(is_whole(one) for i, one in enumerate(parts) if i != turning[0]):
+                raise Refused
+            self.add_windows(out, turning[0], target, value)
+            return
         places = [self.lift.positions_of(one, out) for one in parts]
         if held is None or all(isinstance(one, str) for one in places):
             raise Refused
@@ -560,6 +566,34 @@ class Batch:
         listed = ", ".join(one if isinstance(one, str) else one.code for one in places)
         comma = "," if len(places) == 1 else ""
         self.lines.append(f"{out.value}.index_put_(({listed}{comma}), {added}, accumulate=True)")
+
+    def add_windows(
+        self, out: cst.Name, dim: int, target: cst.Subscript, value: cst.BaseExpression
+    ) -> None:
+        """Add the turns' values to windows that may overlap: `out[:, i : i + 4] += x[:, i]`."""
+        found = self.lift.window(cst.ensure_type(target.slice[dim].slice, cst.Slice))
+        bounds, rank = self.lift.bounds, self.lift.rank(target)
+        if found is None or bounds is None:
+            raise Refused
+        step, size = found
+        start = f"torch.arange({bounds.count}, device={out.value}.device)[:, None]"
+        start += "" if step == "1" else f" * {bracketed(step)}"
+        places = f"({start} + torch.arange({size}, device={out.value}.device)).flatten()"
+        if isinstance(value, cst.Integer | cst.Float):
+            places = self.lift.kept(places, "positions")
+            count = f"{places}.bincount(minlength={out.value}.size({dim}))"
+            count += "[:" + ", None" * (rank - 1 - dim) + "]" if dim < rank - 1 else ""
+            number = self.lift.code(value)
+            self.lines.append(f"{out.value} += {count}" + f" * {number}" * (number != "1"))
+            return
+        x = self.lift.lift(value)
+        added, windows = (self.loop.shapes(one) for one in (value, target))
+        is_same = len(added) == 1 and added == windows
+        if x.turns is None or x.rank != rank or not is_same:
+            raise Refused
+        places = self.lift.kept(places, "positions")
+        rows = f"{bracketed(moved(x, dim))}.flatten({dim}, {dim + 1})"
+        self.lines.append(f"{out.value}.index_add_({dim}, {places}, {rows})")
 
     def write_classes(self, out: str, mask: Lifted, value: cst.BaseExpression) -> None:
         """Write the rows of all classes of `out[classes == i] = ...` at once."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import libcst as cst
 
 from cudal1_ci.propose.editing.rewrite import names_of
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
+from cudal1_ci.propose.recorded.source import bracketed
 
 PREFIX = "torch.distributions."
 OF_ELEMENTS = frozenset(
@@ -79,11 +82,14 @@ def asked(lift: Lift, node: cst.Call, law: Lifted) -> Lifted:
         raise Refused
     code = ""
     if given:
-        x = lift.lift(given[0]).first()
-        if x.turns != 0 or x.rank != law.rank:
+        x = lift.lift(given[0])
+        turns = x.rank - law.rank  # before the dimensions that parameters have
+        if x.turns is None or turns < 0:
             raise Refused
-        code = x.code
+        x = x.first() if x.is_kept or x.turns != turns else x
+        code = x.code if x.turns == turns else f"{bracketed(x.code)}.movedim(0, {turns})"
+        law = replace(law, rank=x.rank, turns=turns)
     if lift.rank(node) != law.rank:
         raise Refused
     method = "entropy" if is_entropy else "log_prob"
-    return Lifted(f"{law.code}.{method}({code})", law.rank, 0, is_computed=True)
+    return Lifted(f"{law.code}.{method}({code})", law.rank, law.turns, is_computed=True)

@@ -27,6 +27,7 @@ from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
     KEEPS_RANK,
     LIKE,
+    MATRICES,
     OVER_DIM,
     PAIRS,
     ROWWISE,
@@ -70,8 +71,10 @@ from cudal1_ci.propose.recorded.windows import (
     Moving,
     Starts,
     clipped,
+    cut_lengths,
     moving,
     reduced_windows,
+    terms_of,
     unfolded,
     width,
 )
@@ -125,6 +128,8 @@ class Lift:
     """Numbers of the host that names of the loop hold."""
     edges: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """Ends of windows that names of the loop hold: `max(0, t - 4)`."""
+    class_names: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Labels and the list of their classes, by the name that is a turn's class."""
     starts: Starts | None = None
     """Of a loop over a range with a step."""
     guards: list[str] | None = None
@@ -233,6 +238,15 @@ class Lift:
             return None
         left, right = self.children(node)
         for one, other in ((left, right), (right, left)):
+            name = one.value if isinstance(one, cst.Name) else ""
+            if name in self.class_names and self.code(other) == self.class_names[name][0]:
+                labels, listed = self.class_names[name]
+                if self.operation(node).name != "eq" or self.rank(node) != 1:
+                    return None
+                if self.dtype(other) not in INDEX_DTYPES:
+                    return None
+                numbers = self.kept(f"torch.searchsorted({listed}, {labels})", "numbers")
+                return Lifted("", 1, 0, classes=numbers)
             if isinstance(one, cst.Name) and one.value == self.bounds.index:
                 is_fixed = not self.varies(other) and self.operation(node).name == "eq"
                 if not is_fixed or self.rank(node) != 1 or self.dtype(other) not in INDEX_DTYPES:
@@ -343,13 +357,30 @@ class Lift:
         offset = None if self.bounds is None else self.bounds.offset(node)
         others = [one for one in operands if one is not node]
         if offset is None or len(others) != 1 or self.bounds is None:
+            count = self.cut_count(node, others[0]) if len(others) == 1 else None
+            if count is not None and self.is_float(others[0]):
+                return Lifted(count, 0, 0, is_computed=True)
             found = self.lift_any(node)
+            if found.is_host and len(others) == 1 and self.is_float(others[0]):
+                code = f"{bracketed(found.code)}.to({self.near(others[0])}.device)"
+                return replace(found, code=code, is_host=False)
             return found if found.valid or (found.classes and found.code) else self.lift(node)
         if not self.is_float(others[0]) and self.dtype(others[0]) != "int64":
             raise Refused
         device = bracketed(self.lift(others[0]).code)
         code = f"torch.arange({self.bounds.limits(offset)}, device={device}.device)"
         return Lifted(code, 0, 0, is_computed=True)
+
+    def near(self, node: cst.BaseExpression) -> str:
+        """Return code of a tensor on the device of an expression's value."""
+        names = [one for one in within(node) if isinstance(one, cst.Name)]
+        cut = (self.edges[one.value] for one in names if one.value in self.edges)
+        read = (
+            *(one.value for one in cut if isinstance(one, cst.Subscript)),
+            *(one for one in names if one in self.ranks),
+        )
+        fixed = next((one for one in read if not self.varies(one)), None)
+        return self.code(fixed) if fixed is not None else bracketed(self.lift(node).code)
 
     def is_float(self, node: cst.BaseExpression) -> bool:
         return self.dtype(node).startswith(FLOATS)
@@ -358,7 +389,24 @@ class Lift:
         parts = [self.lift(one) for one in operands]
         if any(one.rank < 2 for one in parts):
             raise Refused
-        return self.rebuilt(node, operands, aligned([one.first() for one in parts]))
+        parts = aligned([one.first() for one in parts])
+        if isinstance(node, cst.Call) and self.code(node.func).rpartition(".")[2] in ("mm", "bmm"):
+            found = self.rebuilt(node, operands, parts)  # which take no more dimensions
+            code = " @ ".join(bracketed(one.code) for one in parts)
+            return replace(found, code=code)
+        return self.rebuilt(node, operands, parts)
+
+    def of_matrices(self, node: cst.Call, operands: Sequence[cst.BaseExpression]) -> Lifted:
+        """Return an operation that takes matrices, for those of all turns."""
+        listed = [one for one in operands if one in self.ranks or self.varies(one)]
+        parts = [self.lift(one).first() for one in listed]
+        if not listed or any(one.rank != 2 for one in parts):
+            raise Refused
+        new = {one: part.code for one, part in zip(listed, parts, strict=True)}
+        for one in operands:
+            if one not in new:
+                self.check_pure(one)
+        return Lifted(self.swapped(node, new), self.rank(node), 0, is_computed=True)
 
     def rebuilt(
         self, node: cst.CSTNode, old: Sequence[cst.BaseExpression], new: Sequence[Lifted]
@@ -557,8 +605,9 @@ class Lift:
             if x.classes and x.code and self.is_float(real[0]):
                 made = self.operations[node]
                 return softmax_by_class(node, made, x, self.bounds.high, self.kept)
-        if name in ROLLING and isinstance(real[0], cst.Subscript):
-            rolling = self.rolling(node, name, real[0])
+        window = self.edges.get(real[0].value) if isinstance(real[0], cst.Name) else real[0]
+        if name in ROLLING and isinstance(window, cst.Subscript):
+            rolling = self.rolling(node, name, window)
             if rolling is not None:
                 return rolling
         if name in REDUCED and self.varies(real[0]):
@@ -581,6 +630,8 @@ class Lift:
             return own
         if name == "matmul":
             return self.matmul(node, real)
+        if name in MATRICES:
+            return self.of_matrices(node, real)
         if name in ("cat", "concat", "stack") and self.joined is not None:
             return self.joined(self, node, name)
         if name == "embedding" and not any(self.varies(one) for one in real[1:]):
@@ -644,7 +695,14 @@ class Lift:
         if not isinstance(function, cst.Attribute):
             return False
         root = self.code(function.value)
-        if root in ("torch", "F", "torch.fft", "torch.nn.functional", "nn.functional"):
+        if root in (
+            "torch",
+            "F",
+            "torch.fft",
+            "torch.linalg",
+            "torch.nn.functional",
+            "nn.functional",
+        ):
             return True
         return function.value in self.ranks
 
@@ -754,6 +812,8 @@ class Lift:
         if not is_view and name != "gather" and name not in OVER_DIM | SCATTERS:
             raise Refused
         dims = given[:2] if name == "transpose" else given[:1]
+        if name == "normalize" and not dims_of(node):
+            raise Refused
         if not dims and not (name == "argsort" and x.rank == 1):
             raise Refused
         for one in dims:
@@ -952,6 +1012,12 @@ class Lift:
                 listed.pop()
             code = f"{base}[{', '.join(listed)}]" if listed else base
             return Lifted(code, rank, turns, is_kept, is_new=False)
+        if not is_kept and is_plain and self.is_backwards(index):
+            span = self.bounds.span(0, (base, source_dim)) if self.bounds is not None else ":"
+            listed = [self.spelled(one) for one in parts]
+            listed[at] = span
+            code = base if all(one == ":" for one in listed) else f"{base}[{', '.join(listed)}]"
+            return Lifted(f"{bracketed(code)}.flip({turns})", rank, turns, is_computed=True)
         picks = self.lift(index)
         if picks.rank or picks.turns != 0 or self.dtype(index) not in INDEX_DTYPES:
             raise Refused
@@ -963,9 +1029,8 @@ class Lift:
             code = f"{base}[{', '.join([*[':'] * at, picks.code])}]"
         return Lifted(code, rank, turns, is_kept, is_computed=True)
 
-    def sliding(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted | None:
-        """Return windows that begin at each turn's position; None if they are single positions."""
-        part = cst.ensure_type(parts[at], cst.Slice)
+    def window(self, part: cst.Slice) -> tuple[str, str] | None:
+        """Return by how much a window moves in each turn, and its size; None for another slice."""
         if self.bounds is None or self.bounds.low or part.lower is None or part.upper is None:
             return None
         lower, upper = (
@@ -975,6 +1040,28 @@ class Lift:
         size = width(lower, upper)
         if lower is None or size is None or (size == "1" and lower.step == "1"):
             return None
+        self.need(lower.step, 1)
+        self.need(size, 0)
+        return lower.step, size
+
+    def is_backwards(self, node: cst.BaseExpression) -> bool:
+        """Return whether an index counts from the last position down: `n - 1 - i`."""
+        bounds = self.bounds
+        if bounds is None or bounds.low or not bounds.index:
+            return False
+        if isinstance(node, cst.Name) and node.value in self.edges:
+            node = self.edges[node.value]
+        wanted = terms_of(cst.parse_expression(bounds.high), {})
+        wanted.update({"": -1, bounds.index: -1})
+        found = terms_of(node, {})
+        return {k: n for k, n in found.items() if n} == {k: n for k, n in wanted.items() if n}
+
+    def sliding(self, node: cst.Subscript, parts: list[cst.BaseSlice], at: int) -> Lifted | None:
+        """Return windows that begin at each turn's position; None if they are single positions."""
+        found = self.window(cst.ensure_type(parts[at], cst.Slice))
+        if found is None or self.bounds is None:
+            return None
+        step, size = found
         rank, base = self.rank(node), self.code(node.value)
         turns, count = self.position(parts, at, rank, is_kept=True), self.bounds.count
         listed = [self.spelled(one) for one in parts]
@@ -985,12 +1072,10 @@ class Lift:
             if more is None or more > 0:
                 raise Refused  # the last window may be shorter
             count = count if more else ""
-        self.need(lower.step, 1)
-        self.need(size, 0)
         while listed and listed[-1] in (":", "..."):
             listed.pop()
         base = f"{base}[{', '.join(listed)}]" if any(o != ":" for o in listed) else base
-        code = unfolded(base, turns, size, lower.step, count, rank)
+        code = unfolded(base, turns, size, step, count, rank)
         return Lifted(code, rank, turns, is_new=False, has_windows=True)
 
     def rolling(self, node: cst.Call, name: str, of: cst.Subscript) -> Lifted | None:
@@ -1015,7 +1100,8 @@ class Lift:
         is_float = self.dtype(of).startswith(FLOATS)
         if reach is None or bounds.high not in ends or not (is_float and base.isidentifier()):
             return None
-        given = [one.value for one in node.args if one.value is not of]
+        held = {self.code(of), *self.edges}
+        given = [one.value for one in node.args if self.code(one.value) not in held]
         if [one % rank for one in map(integer, given)] != [dim] and (given or rank > 1):
             return None
         for one in reach[:2]:
@@ -1034,6 +1120,44 @@ class Lift:
             raise Refused
         guard = f"{code} > 0" if least == 1 else f"{code} >= {least}"
         self.guards += [guard] * (guard not in self.guards)
+
+    def need_even(self, one: str, other: str) -> None:
+        """Let two tensors have the same number of positions behind the turns. Raises: Refused,
+        where that cannot be asked before the loop."""
+        nodes = [cst.parse_expression(code) for code in (one, other)]
+        rows = [node.value if is_rows(node) else node for node in nodes]  # type: ignore[attr-defined]
+        if self.guards is None or not all(isinstance(node, cst.Name) for node in rows):
+            raise Refused
+        if any(self.varies(node) for node in rows):
+            raise Refused
+        guard = " == ".join(f"{self.code(node)}.size(1)" for node in rows)
+        self.guards += [guard] * (guard not in self.guards)
+
+    def is_cut(self, node: cst.BaseExpression) -> bool:
+        """Return whether an expression is a window between ends that names of the turn hold."""
+        return isinstance(node, cst.Subscript) and any(
+            isinstance(one.slice, cst.Slice) and names_in(one.slice) & self.edges.keys()
+            for one in node.slice
+        )
+
+    def cut_count(self, node: cst.BaseExpression, near: cst.BaseExpression) -> str | None:
+        """Return code of how many positions the turns' windows have, where `node` is the
+        difference of their ends; None for another number."""
+        bounds = self.bounds
+        if not isinstance(node, cst.BinaryOperation) or bounds is None or bounds.low:
+            return None
+        ends = [one.value for one in (node.left, node.right) if isinstance(one, cst.Name)]
+        is_difference = isinstance(node.operator, cst.Subtract) and len(ends) == 2
+        if not is_difference or not self.edges.keys() >= {*ends}:
+            return None
+        part = cst.Slice(lower=node.right, upper=node.left)
+        reach = clipped(part, bounds.index, {bounds.high}, self.edges, self.changing)
+        if reach is None:
+            return None
+        for one in reach[:2]:
+            self.need(one, 0)
+        steps = self.kept(f"torch.arange({bounds.high}, device={self.near(near)}.device)", "steps")
+        return cut_lengths(steps, reach, bounds.high)
 
     def dtype(self, node: cst.BaseExpression) -> str:
         if node in self.ranks:
@@ -1138,6 +1262,15 @@ class Lift:
 
     def listed(self, parts: Iterable[cst.BaseSlice]) -> str:
         return ", ".join(self.spelled(one) for one in parts)
+
+
+def is_rows(node: cst.BaseExpression) -> bool:
+    """Return whether an expression takes rows of a tensor: `x[:n]`."""
+    return (
+        isinstance(node, cst.Subscript)
+        and len(node.slice) == 1
+        and isinstance(node.slice[0].slice, cst.Slice)
+    )
 
 
 def dims_of(node: cst.Call) -> list[cst.BaseExpression]:

@@ -60,10 +60,32 @@ SCATTERS = frozenset(("scatter", "scatter_add"))
 OVER_DIM = frozenset(
     (
         *("sum", "mean", "amax", "amin", "prod", "softmax", "log_softmax", "logsumexp", "argmax"),
-        *("argmin", "cumsum", "cumprod", "norm", "var", "std", "all", "any", "argsort", "flip"),
+        *(
+            "argmin",
+            "cumsum",
+            "cumprod",
+            "norm",
+            "var",
+            "std",
+            "all",
+            "any",
+            "argsort",
+            "flip",
+            "normalize",
+        ),
     )
 )
-KEEPS_RANK = frozenset(("softmax", "log_softmax", "cumsum", "cumprod", "argsort", "flip"))
+KEEPS_RANK = frozenset(
+    ("softmax", "log_softmax", "cumsum", "cumprod", "argsort", "flip", "normalize")
+)
+MATRICES = frozenset(
+    (
+        *("linalg_cholesky", "cholesky", "cholesky_solve", "cholesky_inverse", "linalg_inv"),
+        *("inverse", "linalg_solve", "linalg_solve_triangular", "linalg_pinv", "pinverse"),
+        *("linalg_det", "det", "linalg_eigvalsh", "linalg_matrix_exp", "matrix_exp"),
+    )
+)
+"""Operations on the matrices of a batch, whose tensors are all matrices."""
 PAIRS = {"sort": 1, "topk": 2, "kthvalue": 2, "max": 1, "min": 1, "median": 1}
 """Operations that return values and positions, with the place of their dimension."""
 WHOLE = {

@@ -38,7 +38,7 @@ from cudal1_ci.propose.recorded.windows import Locals, Moving, Starts, is_fixed
 FRESH = frozenset(
     (
         *("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like"),
-        *("new_zeros", "new_ones", "new_empty", "new_full"),
+        *("new_zeros", "new_ones", "new_empty", "new_full", "clone"),
     )
 )
 SHARING = VIEWS | {
@@ -229,23 +229,46 @@ class Loop:
         if is_list:
             if len(held.shape) != 1:
                 return False
-        elif turn is None or len(held.shape) != len(turn.shape) + 1 or not held.shape[dim]:
-            return False
+        elif not held.shape[dim] or (turn is not None and len(held.shape) != len(turn.shape) + 1):
+            return False  # a function of the checkout may be all that reads the name
         code = self.named(lift, over)
         code = (
             f"{code}[:{' ' * (not lift.turns.isidentifier())}{lift.turns}]" if lift.turns else code
         )
+        classes = self.classes_of(code)
+        if classes is not None:
+            lift.bounds = Bounds("", 0, f"len({code})", frozenset(self.sizes()))
+            lift.class_names[target] = classes, code
         lift.known[target] = Lifted(code, len(held.shape) - 1, dim, is_new=False)
         lift.dtypes[target] = held.dtype
         return True
+
+    def classes_of(self, name: str) -> str | None:
+        """Return the labels whose classes a local lists in order: `torch.unique(labels)`."""
+        bindings = self.bindings()
+        (line, assign), *more = bindings.get(name, [(0, None)])
+        call = None if assign is None or more else assign.value
+        made = self.operations.get(call, []) if call is not None else []
+        if not isinstance(call, cst.Call) or {one.name for one in made} != {"unique"}:
+            return None
+        given = [one.value for one in call.args]
+        if isinstance(call.func, cst.Attribute) and self.code(call.func.value) != "torch":
+            given = [call.func.value, *given]
+        labels = given[0].value if len(given) == 1 and isinstance(given[0], cst.Name) else ""
+        is_kept = all(at < line for at, _ in bindings.get(labels, [(line, None)]))
+        return labels if is_kept else None
 
     def named(self, lift: Lift, node: cst.BaseExpression) -> str:
         """Return the name of a tensor, which an expression gets before the loop."""
         return self.code(node) if is_name(node) else lift.kept(self.code(node), "rows")
 
     def is_flat_view(self, node: cst.BaseExpression) -> bool:
-        """Return whether an expression has the elements of a tensor in one dimension:
-        `x.view(-1)`."""
+        """Return whether an expression has the elements of a tensor in one dimension, or some of
+        its rows: `x.view(-1)`, `edges[1:]`."""
+        if isinstance(node, cst.Subscript) and is_name(node.value) and len(node.slice) == 1:
+            part = node.slice[0].slice
+            is_fixed_part = isinstance(part, cst.Slice) and not within_calls(part)
+            return is_fixed_part and node in self.operations
         if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
             return False
         given = [self.code(one) for one in node.args]
@@ -541,6 +564,13 @@ class Loop:
         before = [one for one in graph.readers.get(held.value or 0, []) if one.index < first.index]
         return not before  # no view of it was taken
 
+    def shapes(self, node: cst.CSTNode) -> set[tuple[int, ...]]:
+        """Return the shapes of what an expression was in the turns, but for what it wrote into."""
+        graph = self.call.graph
+        made = (one for one in self.operations.get(node, ()) if one.name != "setitem")
+        found = (graph.of(one.output) for one in made)
+        return {one.shape for one in found if one is not None}
+
     def is_own(self, name: str) -> bool:
         """Return whether a local is a number, or a tensor whose memory nothing else shares."""
         held = self.call.source.scope(self.inside[0]).get(name)
@@ -684,6 +714,11 @@ def shape_of(node: cst.BaseExpression) -> str | None:
 
 def for_in(node: cst.BaseComp) -> cst.CompFor:
     return cst.ensure_type(node.for_in, cst.CompFor)
+
+
+def within_calls(node: cst.CSTNode) -> bool:
+    """Return whether a part of an expression is a call."""
+    return any(isinstance(one, cst.Call) for one in within(node))
 
 
 def is_name(node: cst.CSTNode) -> bool:

@@ -126,7 +126,7 @@ def find_hoisted(call: Call) -> Iterator[Change]:
     """Find recurrences whose turns compute what needs no state."""
     for loop in loops_in(call):
         lift = loop.lift(any_order=True) if isinstance(loop.node, cst.For) else None
-        if lift is None or lift.bounds is None or is_batched(loop):
+        if lift is None or lift.bounds is None or not lift.bounds.index or is_batched(loop):
             continue
         try:
             yield Hoist(loop, lift, lift.bounds).change()

@@ -256,7 +256,7 @@ FILLS = {"fill_": 1, "full_like": 1, "new_full": 2}
 
 SUM_OF_TWO = """
 def sum_of_two(values, column, low, high, dim):
-    \"\"\"Return the sum over a dimension of values times `high` at `column` and `low` elsewhere.\"\"\"
+    \"\"\"Return the sum over a dimension of values times `high` at `column`, `low` elsewhere.\"\"\"
     if dim % values.dim() == {place} and low * (high - low) > 0:
         picked = values.gather({place}, column).squeeze({place})
         return low * values.sum({place}) + (high - low) * picked

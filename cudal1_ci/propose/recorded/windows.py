@@ -227,10 +227,22 @@ def reduced_windows(
     if name != "mean":
         return code
     steps = keep(f"torch.arange({whole}, device={base}.device)", "steps")
-    low = f"({steps} - {bracketed(before)}).clamp(min=0)"
-    counts = keep(f"({steps} + {bracketed(after)}).clamp(max={whole}) - {low}", "counts")
+    counts = keep(cut_lengths(steps, reach, whole), "counts")
     nones = ", None" * (rank - 1 - dim)
     return f"{code} / {bracketed(counts)}" + (f"[:{nones}]" if nones else "")
+
+
+def cut_lengths(steps: str, reach: tuple[str, str, str], whole: str) -> str:
+    """Return how many positions the windows around each position have.
+
+    Args:
+        steps: Code of the positions.
+        reach: Code of the positions before and behind, and of both.
+        whole: Code of the number of positions.
+    """
+    before, after, _ = reach
+    low = f"({steps} - {bracketed(before)}).clamp(min=0)"
+    return f"({steps} + {bracketed(after)}).clamp(max={whole}) - {low}"
 
 
 def unfolded(base: str, dim: int, size: str, step: str, count: str, rank: int) -> str:

@@ -107,6 +107,13 @@ for i in range(len(x)):
     out[i, : lengths[i]] = x[i, : lengths[i]]
 return out
 """,
+    "sums by their lengths": """
+out = []
+for i in range(x.size(0)):
+    n = some[i].item()
+    out.append(x[i, :n].sum(0) * n - x[i, :n].sum(0) / n)
+return torch.stack(out)
+""",
     "sums of reversed rows": """
 out = []
 for row, n in zip(x, some):
@@ -121,7 +128,7 @@ LEFT = {
     "kept": "out.append(x[i, : some[i]].mean(0, keepdim=True))",
     "of columns": "out.append(x[i, :, : some[i]].sum(1))",
     "population": "out.append(x[i, : some[i]].std(0, correction=0))",
-    "the number itself": "n = int(some[i])\n    out.append(x[i, :n].sum(0) * n)",
+    "whole numbers of a turn": "n = int(some[i])\n    out.append(x[i, :n].long().sum(0) * n)",
 }
 
 

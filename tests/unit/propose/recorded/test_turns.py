@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci.propose.recorded import loops
-from tests.unit.propose.recorded.rig import assert_same, proposed
+from cudal1_ci.propose.recorded.strategy import RecordedRewrites
+from tests.unit.propose.recorded.rig import assert_same, problem_and_recording, proposed
 
 START = """import torch
 import torch.nn as nn
@@ -62,18 +63,21 @@ def get_inputs():
 SIZES = ((3, 12), (1, 8), (5, 31))
 
 
+GUARD = re.compile(r"if (self\.(size|hop|size - 1|size // 2) >=? 0|logs\.size\(1\) == targets)\b")
+
+
 def text_of(body: str) -> str:
     return START + "".join(f"        {line}\n" for line in body.strip().splitlines()) + END
 
 
 def assert_found(tmp_path: Path, body: str, *parts: str) -> None:
-    """Assert that no loop is left, but for sizes below zero, and that what is written is right for
-    other sizes."""
+    """Assert that no loop is left, but for sizes that are guarded, and that what is written is
+    right for other sizes."""
     text = text_of(body)
     found = proposed(tmp_path, text, loops.RULES)
     assert len(found) == 1
     (new,) = found.values()
-    assert "for " not in new or re.search(r"self\.(size|hop|size - 1) >=? 0\b", new)
+    assert "for " not in new or GUARD.search(new)
     for part in parts:
         assert part in new
     for rows, steps in SIZES:
@@ -176,6 +180,16 @@ for t in range(steps):
     high.append(wave[:, :, max(t - self.size, 0) : t + self.hop].amax(dim=2))
     total.append(wave[:, :, lo:hi].sum(2) / 5)
 return torch.stack(low, -1), torch.stack(high, 2), torch.stack(total, -1)
+""",
+    "sums by their lengths": """
+batch, frames, bins = x.shape
+out = torch.zeros(batch, frames, bins)
+for t in range(frames):
+    start = max(0, t - self.size // 2)
+    end = min(frames, t + self.size // 2 + 1)
+    part = x[:, start:end, :]
+    out[:, t, :] = x[:, t, :] - part.sum(dim=1) / (end - start)
+return out
 """,
     "of rows": """
 row = x[0, :, 0] * 1
@@ -400,6 +414,17 @@ return torch.stack([torch.distributions.Laplace(m, scale).log_prob(m + 1) for m 
 """,
         "torch.distributions.Laplace(x, scale).log_prob(x + 1)",
     ),
+    "samples of more dimensions": (
+        """
+out = []
+total = torch.zeros(x.size(0))
+for t in range(x.size(1)):
+    out.append(torch.distributions.Normal(x[0, t], 1.0).log_prob(x[:, t : t + 1]))
+    total = total + torch.distributions.Normal(x[0, t], x[0, t].exp()).log_prob(x[:, t]).sum(1)
+return torch.stack(out), total
+""",
+        ".log_prob(x)",
+    ),
 }
 
 
@@ -415,8 +440,8 @@ DRAWN = {
         "d = torch.distributions.Normal(x[:, t], 1.0)\n    out.append(d.log_prob(d.sample()))"
     ),
     "a wider scale": "out.append(torch.distributions.Normal(x[0, t], x.exp()).log_prob(x))",
-    "samples of more dimensions": (
-        "out.append(torch.distributions.Normal(x[0, t], 1.0).log_prob(x[:, t : t + 1]))"
+    "samples of fewer dimensions": (
+        "out.append(torch.distributions.Normal(x[:, t], 1.0).log_prob(x[0, t]))"
     ),
     "a distribution of vectors": (
         "d = torch.distributions.MultivariateNormal(x[:, t], torch.eye(5))\n"
@@ -446,6 +471,165 @@ class Normal:
 class Model"""
     text = text_of(body).replace("class Model", helper.lstrip())
     assert proposed(tmp_path, text, loops.RULES) == {}
+
+
+WHOLE = {
+    "rows from the other end": (
+        """
+out, gain = x.clone(), x[:, 0, 0]
+for i in range(x.shape[0]):
+    j = x.shape[0] - i - 1
+    out[i] = x[i] * gain[i] + x[j] * (1 - gain[x.shape[0] - 1 - i])
+return out
+""",
+        ".flip(0)",
+    ),
+    "steps from the other end": (
+        """
+steps = x.size(1)
+out = []
+for t in range(steps):
+    out.append(x[:, t] - x[:, steps - 1 - t])
+return torch.stack(out, 1)
+""",
+        "x.flip(1)",
+    ),
+    "factors of a matrix": (
+        """
+out = []
+for i in range(x.size(0)):
+    k = torch.mm(x[i].t(), x[i]) + torch.eye(5)
+    root = torch.linalg.cholesky(k)
+    out.append(torch.cholesky_solve(self.table, root))
+return torch.stack(out)
+""",
+        "torch.linalg.cholesky(",
+    ),
+    "products of batches": (
+        """
+out = []
+for t in range(x.size(1)):
+    z = F.normalize(x[:, t, :], dim=1)
+    out.append(torch.bmm(z.unsqueeze(1), x[:, 0].unsqueeze(2)).squeeze(2))
+return torch.cat(out, dim=1)
+""",
+        " @ ",
+    ),
+    "pairs for a helper": (
+        """
+other = x.flip(1)
+return torch.stack([scaled(a, b.t(), 2.0) for a, b in zip(x, other)])
+""",
+        "torch.vmap(scaled",
+    ),
+    "bins between edges": (
+        """
+flat, edges = x.flatten(), torch.linspace(-2, 2, 9)
+counts = []
+for low, high in zip(edges[:-1], edges[1:]):
+    counts.append(((flat >= low) & (flat < high)).float().sum())
+return torch.stack(counts)
+""",
+        "[:, None]",
+    ),
+    "rows of each class": (
+        """
+labels = (x[:, 0, 0] > 0).long() * 3
+classes = torch.unique(labels)
+means = []
+for c in classes:
+    means.append(x[labels == c].mean(0))
+return torch.stack(means)
+""",
+        "torch.searchsorted(classes, labels)",
+    ),
+    "losses of their lengths": (
+        """
+logs, targets = x.log_softmax(-1), x.argmin(-1)
+lengths = x[:, 0, 0].gt(0).long() * 2 + 1
+targets[0, 3:] = 99
+total = 0.0
+for i in range(x.size(0)):
+    n = lengths[i].item()
+    total = total + F.nll_loss(logs[i, :n], targets[i, :n], reduction="sum") / n
+    total = total + F.cross_entropy(logs[i, :n], targets[i, :n])
+return total
+""",
+        "torch.where(",
+    ),
+    "windows that overlap": (
+        """
+out, count = torch.zeros_like(x), torch.zeros_like(x)
+for s in range(0, x.shape[1] - self.size + 1, self.hop):
+    out[:, s : s + self.size] += x[:, s : s + self.size] * 2
+    count[:, s : s + self.size] += 1
+return out / count.clamp(min=1)
+""",
+        ".index_add_(",
+    ),
+    "frames that are added up": (
+        """
+wave = torch.zeros(x.size(0), 2 * x.size(1) + 3)
+for i in range(x.size(1)):
+    wave[:, i * 2 : i * 2 + 5] += x[:, i]
+return wave
+""",
+        ".index_add_(",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_turns_are_one_operation(tmp_path: Path, name: str) -> None:
+    body, part = WHOLE[name]
+    assert_found(tmp_path, body, part)
+
+
+ADDED = {
+    "a number for all": "out[:, s : s + 4] += x[:, s : s + 1]",
+    "windows that grow": "out[:, s : s + s + 1] += x[:, : s + 1]",
+    "a tensor that is read": "out[:, s : s + 4] += out[:, s + 1 : s + 5]",
+    "a product": "out[:, s : s + 4] *= x[:, s : s + 4]",
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_other_sums_of_windows_are_left_alone(tmp_path: Path, name: str) -> None:
+    body = f"""
+out = torch.zeros(x.size(0), x.size(1) + 4, 5)
+for s in range(x.size(1) - 4):
+    {ADDED[name]}
+return out
+"""
+    assert "index_add_" not in str(proposed(tmp_path, text_of(body), loops.RULES))
+
+
+def test_parts_of_classes_that_unique_lists_stay_in_the_loop(tmp_path: Path) -> None:
+    body = """
+labels = (x[:, 0, 0] > 0).long()
+classes = torch.unique(labels)
+total = torch.zeros(())
+for c in classes:
+    own = x[labels == c]
+    total = torch.tanh(total + own.prod(0).sum())
+return total
+"""
+    rules = RecordedRewrites(rules=loops.RULES)
+    noticed = rules.noticed(*problem_and_recording(tmp_path, text_of(body)))
+    assert noticed.failures == ()
+
+
+def test_labels_that_are_written_after_unique_are_left_alone(tmp_path: Path) -> None:
+    body = """
+labels = (x[:, 0, 0] > 0).long()
+classes = torch.unique(labels)
+labels = labels * 2
+out = []
+for c in classes:
+    out.append(x[labels == c].sum(0))
+return torch.stack(out)
+"""
+    assert "searchsorted" not in str(proposed(tmp_path, text_of(body), loops.RULES))
 
 
 LEFT = {
