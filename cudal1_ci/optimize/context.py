@@ -37,7 +37,7 @@ class Pace:
     unconfirmed: dict[Target, float] = field(default_factory=dict)
     """Share of its time that a screened candidate saves, by target, until it is confirmed."""
     has_gain: bool = False
-    """Whether there is a proposal."""
+    """Whether there is a proposal: a gain that was confirmed and examined."""
     spent_s: float = 0.0
     foreseen_s: float = 0.0
 
@@ -158,9 +158,13 @@ class RunContext:
 
     def most_for_reference_s(self) -> float | None:
         """Return the seconds that a target's reference may take: a quarter of what is left, so that
-        one large model leaves time for others. None without a budget."""
+        one large model leaves time for others, and up to half where few targets are left. None
+        without a budget."""
         left_s = self.left_s()
-        return None if math.isinf(left_s) else max(LEAST_EXAMINED_S, left_s / 4)
+        if math.isinf(left_s):
+            return None
+        share = min(0.5, max(0.25, self.num_slots / max(1, self.pace.num_open)))
+        return max(LEAST_EXAMINED_S, share * left_s)
 
     def with_verifier(self, verifier: Verifier) -> RunContext:
         """Return the same for one of several verifiers, in a thread of its own."""

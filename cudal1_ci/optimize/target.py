@@ -482,6 +482,12 @@ class TargetSearch:
             self.context.keep(self.target, examined)
             pace.examining_s = max(pace.examining_s, time.monotonic() - began_s)
         self.waits_for_examination = False
+        self.note_gain()
+
+    def note_gain(self) -> None:
+        """Note whether there is a proposal. Only then is time kept for what it is worth."""
+        best = speedups.best(self.evaluations, self.problem.workloads)
+        self.context.pace.has_gain |= best is not None and not self.waits_for_examination
 
     def examine_confirmed(self) -> bool:
         """Examine what was confirmed and waits for it."""
@@ -725,7 +731,7 @@ class TargetSearch:
             self.examine_winners()
         else:
             self.waits_for_examination = isinstance(self.problem.reference, TreeProgram)
-        context.pace.has_gain |= speedups.best(self.evaluations, workloads) is not None
+        self.note_gain()
         if found:
             context.pace.unconfirmed.pop(self.target, None)
             context.pace.confirming_s.append(time.monotonic() - began_s)

@@ -118,11 +118,22 @@ def class_of(
         "compute-bound": 0.0,
     }
     for one in graph.operations:
-        calling_us = min(time_us(one), CALL_US.get(kind, CALL_US["cpu"]))
+        calling_us = min(time_us(one), launch_us(one, kind))
         parts["launch-bound"] += calling_us
         by: TargetClass = "compute-bound" if is_arithmetic(one, graph, facts) else "memory-bound"
         parts[by] += time_us(one) - calling_us
     return max(parts, key=lambda one: parts[one])
+
+
+def launch_us(operation: Operation, kind: str) -> float:
+    """Return the least time of an operation's launches. On a GPU the host enqueues it in `host_us`,
+    and the device has nothing to do meanwhile unless it is behind. An operation that waits for the
+    device says nothing of its launches."""
+    least_us = CALL_US.get(kind, CALL_US["cpu"])
+    recorded = operation.recorded
+    if recorded.device_us is None or recorded.syncs:
+        return least_us
+    return max(least_us, recorded.host_us)
 
 
 def is_bound_sure(graph: Graph) -> bool:

@@ -54,7 +54,7 @@ SYNCS = frozenset(
 """Functions whose result the host has to wait for on a GPU."""
 MOST_LOOKED_AT = 2**20
 """Elements of a tensor whose values are looked at."""
-NUM_EARLIER, SHORT_US = 2, 20_000.0
+NUM_EARLIER, SHORT_US = 2, 50_000.0
 """Recordings before the one that is returned, of calls that take less."""
 FEW_OPERATIONS, MOST_KEPT_BYTES = 4096, 8 * 2**30
 """Operations that are recorded whatever they make, and memory of tensors in longer recordings."""

@@ -7,6 +7,7 @@ import pytest
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.config import ReviewConfig
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.records import TreeProgram
 from tests.fakes import FakeProposer, FakeSession, a_problem
 from tests.unit.optimize.test_pipeline import Compiling, Screening, Setting
@@ -90,6 +91,23 @@ def test_what_was_confirmed_and_not_examined_is_not_proposed(tmp_path):
     entry = reviewed_in(tmp_path, again, 1e6)
     assert again.order == ["compiled", "examine a"]
     assert best_source(entry) == "a"
+
+
+def test_time_is_kept_for_the_impact_once_something_is_proposed(tmp_path, monkeypatch):
+    """What was only confirmed may still break a line, and then there is no impact to measure."""
+    paces, seen, left_s = [], {}, RunContext.left_s
+
+    def watched(context):
+        paces.append(context.pace)
+        seen[tuple(session.order[-1:])] = context.pace.has_gain
+        return left_s(context)
+
+    session = InOrder({"a": 3.0, "compiled": 2.0}, {"a": 3.0, "compiled": 2.0})
+    monkeypatch.setattr(RunContext, "left_s", watched)
+    assert best_source(reviewed_in(tmp_path, session, 1e6)) == "a"
+    assert session.order[-1] == "examine a"
+    assert seen[("confirm a",)] is seen[("compiled",)] is False
+    assert paces[-1].has_gain
 
 
 class InOrder(Screening):

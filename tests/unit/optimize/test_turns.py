@@ -305,3 +305,14 @@ def test_time_is_kept_for_confirmations_as_the_longest_but_one_took(num_slots, n
     assert RunContext.reserved_s(context) == seconds
     pace.unconfirmed.clear()
     assert RunContext.reserved_s(context) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("num_open", "left_s", "seconds"),
+    [(1, 400.0, 200.0), (2, 400.0, 200.0), (3, 300.0, 100.0), (9, 400.0, 100.0), (1, 10.0, 20.0)],
+)
+def test_a_reference_has_up_to_half_of_what_is_left_where_few_targets_are(
+    num_open, left_s, seconds
+):
+    context = SimpleNamespace(pace=Pace(num_open=num_open), num_slots=1, left_s=lambda: left_s)
+    assert RunContext.most_for_reference_s(context) == pytest.approx(seconds)

@@ -147,6 +147,21 @@ def test_the_class_is_where_most_of_the_time_goes(known, total_us, us, expected)
 
 
 @pytest.mark.parametrize(
+    ("host_us", "syncs", "expected"),
+    [(100.0, 0, "launch-bound"), (8.0, 0, "memory-bound"), (100.0, 1, "memory-bound")],
+)
+def test_a_gpu_that_is_done_when_the_host_is_waits_for_launches(known, host_us, syncs, expected):
+    """The time between two events is the host's there, and not that of a kernel."""
+    problem, recording = known
+    operations = tuple(
+        msgspec.structs.replace(one, host_us=host_us, device_us=110.0, syncs=syncs)
+        for one in recording.operations
+    )
+    busy = msgspec.structs.replace(recording, operations=operations, total_us=400.0)
+    assert understanding_of(busy, problem, H100).category == expected
+
+
+@pytest.mark.parametrize(
     ("device", "num_waits", "expected"),
     [(H100, 40, "sync-bound"), (H100, 1, "host-bound"), (CPU, 40, "host-bound")],
 )
