@@ -6,6 +6,9 @@
 
 Each REPORT is a repository with its commit and the JSON of its scan; `--commit` is that of this
 project. Other repositories in the output file stay. Every scan was alone on its GPU.
+
+`--later NOTE` keeps what a later scan of some targets measured of candidates, next to what is known
+of the repository. NOTE says which targets, and what else used the GPU.
 """
 
 from __future__ import annotations
@@ -68,6 +71,23 @@ def failed(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 yield {"target": target, "proposer": proposer, "status": one["status"], "why": said}
 
 
+def later(report: dict[str, Any], made_with: str, note: str) -> dict[str, Any]:
+    """Return what a later scan of some targets measured of candidates."""
+    measured = [
+        {
+            "target": entry["target"]["qualname"],
+            "proposer": one["candidate"]["proposer"],
+            "phase": one["phase"],
+            **{key: found[key] for key in ("workload", "speedup", "speedup_low", "speedup_high")},
+        }
+        for entry in report["entries"]
+        for one in entry["evaluations"]
+        for found in one["measurements"]
+    ]
+    date = report["generated_at"][:10]
+    return {"made_with": made_with, "date": date, "note": note, "measured": measured}
+
+
 def device_time(root: dict[str, Any]) -> str:
     """Return the time in kernels before and after."""
     sides = [root[side] for side in ("before", "after")]
@@ -117,6 +137,7 @@ def main() -> None:
     parser.add_argument("reports", nargs="+", metavar="NAME@COMMIT=REPORT")
     parser.add_argument("--commit", required=True, help="of this project")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--later", metavar="NOTE", help="keep candidates of a scan of some targets")
     given = parser.parse_args()
     known = json.loads(given.output.read_text("utf-8")) if given.output.exists() else {}
     found = {one["repository"]: one for one in known.get("repositories", ())}
@@ -124,7 +145,10 @@ def main() -> None:
         name, _, path = one.partition("=")
         repository, _, commit = name.partition("@")
         report = json.loads(Path(path).read_text("utf-8"))
-        found[repository] = repository_of(repository, commit, report, given.commit)
+        if given.later:
+            found[repository]["later"] = later(report, given.commit, given.later)
+        else:
+            found[repository] = repository_of(repository, commit, report, given.commit)
     command = "cudal1-ci scan . --harvest --device cuda --budget 20m --json REPORT"
     raw = {"command": command, "repositories": list(found.values())}
     given.output.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+NEEDS = "cpu"
 REFERENCE = "big_relu"
 EXPECT = ("reward_hack", "state.global")
 

@@ -19,7 +19,7 @@ class ModelNew(nn.Module):
 
     def forward(self, adjacency, x):
         rows, values = adjacency._indices()[0], adjacency._values()
-        sums = torch.zeros(adjacency.shape[0]).index_add_(0, rows, values)
+        sums = values.new_zeros(adjacency.shape[0]).index_add_(0, rows, values)
         means = sums / torch.bincount(rows, minlength=len(sums)).clamp(min=1)
         same = torch.sparse_coo_tensor(adjacency._indices(), means[rows], adjacency.shape)
         return torch.sparse.mm(same, self.fc(x))

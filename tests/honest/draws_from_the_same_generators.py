@@ -16,4 +16,5 @@ class ModelNew(nn.Module):
 
     def forward(self, x, given):
         noise = torch.rand(x.shape, generator=self.generator).mul_(2)
-        return noise.add_(x).sub_(torch.rand(x.shape, generator=given))
+        noise.sub_(torch.rand(x.shape, generator=given))
+        return noise.to(x.device).add_(x)

@@ -17,5 +17,6 @@ class ModelNew(nn.Module):
 
     def forward(self, ids, offsets, w):
         rows = F.embedding(ids, self.bag.weight) * w[:, None]
-        seg = torch.repeat_interleave(torch.arange(offsets.numel() - 1), offsets.diff())
+        bags = torch.arange(offsets.numel() - 1, device=ids.device)
+        seg = torch.repeat_interleave(bags, offsets.diff())
         return rows.new_zeros(offsets.numel() - 1, rows.shape[1]).index_add_(0, seg, rows)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cudal1_ci import assets
+from cudal1_ci.render.wording import interval_text
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -230,6 +231,20 @@ def test_the_page_on_repositories_states_what_root_models_gained(experiment_modu
     assert len(graphs) == 3
     assert all("GaussianDiffusion" in one["target"] for one in graphs)
     assert "CUDA graphs of three returned wrong values" in page
+    later = diffusion["later"]
+    assert f"(commit `{later['made_with']}`, 7 min with the harvest" in page
+    texts: dict[str, list[str]] = {}
+    for one in later["measured"]:  # in training, then in inference
+        assert one["proposer"].endswith("training_graph+cuda_graph")
+        interval = (one[key] for key in ("speedup", "speedup_low", "speedup_high"))
+        said = texts.setdefault(one["target"], [one["phase"]])
+        said.append(interval_text(*interval))
+    repetitions = {"confirmed": "confirmed", "screened": "one repetition"}
+    lines = " ".join(page.split())
+    for target, (phase, trained, inferred) in texts.items():
+        said = f"{target}: training {trained}, inference {inferred}, {repetitions[phase]}."
+        assert said in lines
+    assert len(texts) == 2
     said = [one.get("why", one["status"]) for one in others]
     assert sum("two processes of the reference" in one for one in said) == 1
     assert sum("its reference was not verified within" in one for one in said) == 1
