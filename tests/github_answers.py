@@ -286,6 +286,32 @@ def check_run(api: str, own: str, kept: Thing) -> Thing:
     }
 
 
+def workflow_run(api: str, own: str, kept: Thing) -> Thing:
+    """A run of a workflow."""
+    url = f"{api}/repos/{own}/actions/runs/{kept['id']}"
+    addresses = ("jobs", "logs", "check_suite", "cancel", "rerun", "artifacts", "workflow")
+    return {
+        "node_id": "WFR_1",
+        "head_branch": "feature",
+        "run_number": 1,
+        "display_title": "A change",
+        "conclusion": None,
+        "head_sha": "1" * 40,
+        "path": ".github/workflows/cudal1-ci.yml",
+        "workflow_id": 1,
+        "url": url,
+        "html_url": f"{SITE}/{own}/actions/runs/{kept['id']}",
+        "created_at": THEN,
+        "updated_at": THEN,
+        "head_commit": None,
+        "head_repository": repository(api, own),
+        "repository": repository(api, own),
+        **{f"{name}_url": f"{url}/{name}" for name in addresses},
+        "pull_requests": [],
+        **kept,
+    }
+
+
 def check_suite(api: str, own: str, kept: Thing) -> Thing:
     """The checks of a commit by one app."""
     url = f"{api}/repos/{own}/check-suites/{kept['id']}"

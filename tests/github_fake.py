@@ -74,6 +74,7 @@ class GitHub:
     review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
     runs: dict[int, str] = field(default_factory=dict)
+    run_events: dict[int, str] = field(default_factory=dict)
     """Status of runs of workflows."""
     contents: dict[tuple[str, str], str] = field(default_factory=dict)
     """Texts of files, by commit and path."""
@@ -212,7 +213,9 @@ class GitHub:
     def get_run(self, query: dict[str, str], number: str) -> Answer:
         if int(number) not in self.runs:
             raise Refused(404, "Not Found")
-        return 200, {"id": int(number), "status": self.runs[int(number)]}
+        event = self.run_events.get(int(number), "pull_request")
+        run = {"id": int(number), "status": self.runs[int(number)], "event": event}
+        return 200, full.workflow_run(self.url, REPOSITORY, run)
 
     def create_comment(self, given: dict[str, Any], number: str) -> Answer:
         if int(number) not in self.issues:

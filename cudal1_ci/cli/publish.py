@@ -248,10 +248,9 @@ def _base_settings(
             "the settings of the base cannot be read with this token (`contents: read`): the gate "
             "is the workflow's"
         )
-        return {}
     except ConfigError as error:
         notice(f"the gate is the workflow's: {error}")
-        return {}
+    return {folder: BaseSettings(folder=folder) for folder in folders}
 
 
 def _publication(parts: tuple[Part, ...], run: Occasion, flags: Mapping[str, Any]) -> Publication:

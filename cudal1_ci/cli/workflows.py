@@ -36,14 +36,20 @@ ALSO = {
 GONE = ("cudal1-ci-merge-queue.yml",)
 """What an older version wrote and no version needs now."""
 
-OF_PROJECTS = (ALWAYS, "cudal1-ci-forks.yml")
-OF_A_FOLDER = ("cudal1-ci-code-scanning.yml", "cudal1-ci-sweep.yml", "cudal1-ci-trend.yml")
+OF_PROJECTS = (ALWAYS, "cudal1-ci-commands.yml", "cudal1-ci-forks.yml")
+OF_A_FOLDER = (
+    "cudal1-ci-code-scanning.yml",
+    "cudal1-ci-on-request.yml",
+    "cudal1-ci-sweep.yml",
+    "cudal1-ci-trend.yml",
+)
 """Workflows by the input that names a project in a folder of the repository."""
 
 PLACEHOLDER = re.compile(r"OWNER/cudal1-ci(?P<path>(?:/[\w.-]+)*)@0{40} # v[\d.]+")
 MACHINES = re.compile(r"(?P<before>machines: )'[^'\n]*'")
 BRANCHES = re.compile(r"(?P<before>push: \{branches: )\[main\]")
 WITH = re.compile(r"^    with: \{(?P<given>machines: '[^'\n]*')\}$", re.MULTILINE)
+LAST_INPUT = re.compile(r"^      machines: '[^'\n]*'$", re.MULTILINE)
 ACTION = re.compile(
     r"(?P<name>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}|v\d+(?:\.\d+){0,2})", re.ASCII
 )
@@ -130,8 +136,11 @@ def rendered(name: str, choice: Choice) -> str:
     text = BRANCHES.sub(lambda found: f"{found['before']}[{json.dumps(choice.branch)}]", text)
     if name == ALWAYS and "merge-queue" in choice.also:
         text = text.replace("permissions: {}\n", "  merge_group:\npermissions: {}\n", 1)
-    more = "".join(f", {key}: {value}" for key, value in further_inputs(name, choice).items())
+    further = further_inputs(name, choice).items()
+    more = "".join(f", {key}: {value}" for key, value in further)
     text = WITH.sub(lambda found: f"    with: {{{found['given']}{more}}}", text)
+    lines = "".join(f"\n      {key}: {value}" for key, value in further)
+    text = LAST_INPUT.sub(lambda found: f"{found[0]}{lines}", text)
     return pinned(text, choice.action)
 
 

@@ -30,7 +30,7 @@ from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import SUPERSEDED, Comment, Marker, current, key_of, marker_of
 from cudal1_ci.github.plan import Options, plan
 from cudal1_ci.github.posts import Errand, Known, Post, Pull
-from cudal1_ci.github.projects import Found, whole, whole_of
+from cudal1_ci.github.projects import Found, Part, whole, whole_of
 from cudal1_ci.github.publication import Publication, parts_of, refuse_another_commit
 from cudal1_ci.github.sanitize import one_line
 from cudal1_ci.records import Entry, Record, Report
@@ -131,7 +131,7 @@ def _use_report(
         return Decision(reaction="eyes", report_run=marker.run)
     if fetched.run != marker.run or not fetched.found:
         return refused(UNUSABLE)
-    run = _measuring_run(asked, facts.head, marker, rules)
+    run = measuring_run(asked, facts, marker.run, rules, marker.attempt)
     try:
         for one in fetched.found:
             refuse_another_commit(one.document, run)
@@ -165,8 +165,12 @@ def _seen_report(
     return pair if pair is not None and pair[1].sha == head.sha else None
 
 
-def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Occasion:
-    """Return the run that wrote our comment; new posts are made in that run's name."""
+def measuring_run(asked: Asked, facts: Facts, run: int, rules: Rules, attempt: int = 1) -> Occasion:
+    """Return the run that wrote our comment; new posts are made in that run's name. A fork's stays
+    a fork's, also where a person agrees to something in it.
+    """
+    head = facts.head
+    assert head is not None
     return msgspec.structs.replace(
         rules.occasion,
         head_sha=head.sha,
@@ -174,8 +178,9 @@ def _measuring_run(asked: Asked, head: Head, marker: Marker, rules: Rules) -> Oc
         head_repository=head.repository,
         head_branch=head.branch,
         workflow=rules.workflow,
-        run_id=marker.run,
-        attempt=marker.attempt,
+        is_after_a_pull_request=facts.is_of_a_request,
+        run_id=run,
+        attempt=attempt,
     )
 
 
@@ -210,9 +215,12 @@ def _acknowledge(
     found: tuple[Found, ...],
 ) -> Decision:
     """Post the comment and the check again, with one more thing that is agreed to."""
-    parts = parts_of(
-        found, rules.expected, run, rules.policy, facts.bases, agreements_of(seen.body)
-    )
+
+    def judged(agreements: tuple[Agreed, ...]) -> tuple[Part, ...]:
+        given = (found, rules.expected, run, rules.policy, facts.bases, agreements, facts.origin)
+        return parts_of(*given)
+
+    parts = judged(agreements_of(seen.body))
     document = whole(parts)
     assert document is not None and facts.head is not None
     entry = _find_open(command, document)
@@ -231,7 +239,7 @@ def _acknowledge(
         state=state,
     )
     agreements = with_agreement(agreements_of(seen.body), new)
-    parts = parts_of(found, rules.expected, run, rules.policy, facts.bases, agreements)
+    parts = judged(agreements)
     of_run = Publication(occasion=run, parts=parts, commands=True)
     pull = Pull(number=asked.number, head_sha=facts.head.sha, comments=facts.comments)
     made = plan(

@@ -23,6 +23,7 @@ from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.marker import Comment
 from cudal1_ci.github.posts import Errand
 from cudal1_ci.github.projects import Expected
+from cudal1_ci.github.provenance import Provenance
 from cudal1_ci.github.reply import HELP, Reaction
 from cudal1_ci.records import Record
 from cudal1_ci.stats.gate import Policy
@@ -54,6 +55,10 @@ class Facts(Record, frozen=True, kw_only=True):
     comments: tuple[Comment, ...] = ()
     bases: Mapping[str, BaseSettings] = {}
     """What the base says of each project's gate, once its reports are there."""
+    is_of_a_request: bool = True
+    """Whether the pull request's own workflow has measured, and none of the default branch."""
+    origin: Provenance | None = None
+    """Who made the reports, once they are there."""
 
 
 class Rules(Record, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.decision import MAY, Facts, Head
-from cudal1_ci.github.payload import Side
+from cudal1_ci.github.payload import PULL_REQUEST, Side
 
 if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
@@ -67,6 +67,16 @@ def facts_about(client: Client, asked: Asked) -> Facts:
         first_seen=_first_seen(client, head.sha),
         comments=client.comments(asked.number, with_reviews=asked.is_in_review),
     )
+
+
+def is_of_a_request(client: Client, run: int) -> bool:
+    """Return whether a run measured a pull request by the pull request's own workflow, a fork's
+    too; assumed where GitHub does not say.
+    """
+    try:
+        return str(client.read(f"actions/runs/{run}")["event"]) in PULL_REQUEST
+    except (Refusal, KeyError, TypeError):
+        return True
 
 
 def permission_of(client: Client, login: str) -> str:

@@ -34,6 +34,7 @@ from tests.reports import (
     PATCH,
     a_report,
     a_target,
+    agreed,
     compared,
     lacking,
     proposed,
@@ -464,6 +465,58 @@ def acknowledged(rig: Rig, body: str = "/cudal1 ack pkg/model.py:pool safer --> 
     rig.artifact(REGRESSION)
     assert rig.say(body, INPUT_FAIL_ON="regression") == 0
     assert not rig.replies
+
+
+@pytest.mark.parametrize("event", ["pull_request", "workflow_dispatch", None])
+def test_to_agree_does_not_vouch_for_a_forks_report(rig, github, event):
+    """What was measured on request, here, is believed; what the fork's own job says is not."""
+    from_a_fork(github)
+    github.contents["b" * 40, "pyproject.toml"] = GATE
+    if event is not None:
+        github.runs[RUN], github.run_events[RUN] = "completed", event
+    acknowledged(rig, f"/cudal1 ack pool {HEAD} safer")
+    is_vouched = event == "workflow_dispatch"
+    assert last_check(github) == (HEAD, "success" if is_vouched else "failure")
+    assert ("Unverified: a job of the fork" in rig.report_comment) == (not is_vouched)
+
+
+GATE = "[tool.cudal1-ci]\nfail-on = 'regression'\n"
+LENIENT = "[tool.cudal1-ci]\nfail-on = 'never'\n"
+OPEN = (compared("regression"), compared("regression", target=a_target("other")))
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_the_gate_of_an_agreement_is_not_that_of_the_folder_a_report_names(rig, github, declared):
+    github.contents["b" * 40, "pyproject.toml"] = GATE
+    github.contents["b" * 40, "examples/pyproject.toml"] = LENIENT
+    report = msgspec.structs.replace(a_report(*OPEN), folder="examples")
+    rig.publish(report)
+    rig.artifact(report)
+    inputs = {"INPUT_PROJECTS": '["examples"]'} if declared else {}
+    assert rig.say("/cudal1 ack examples/pkg/model.py:pool fine", **inputs) == 0
+    assert "is acknowledged by me" in rig.report_comment
+    assert last_check(github)[1] == ("neutral" if declared else "failure")
+
+
+def test_a_project_that_has_left_no_report_is_missed_where_another_is_agreed_to(rig, github):
+    report = msgspec.structs.replace(REGRESSION, folder="a")
+    rig.publish(report, words=("--fail-on", "regression", "--project", "a", "--project", "b"))
+    rig.artifact(report)
+    projects = {"INPUT_FAIL_ON": "regression", "INPUT_PROJECTS": '["a", "b"]'}
+    assert rig.say("/cudal1 ack pool fine", **projects) == 0
+    last = {check["name"]: check["conclusion"] for check in github.checks.values()}
+    assert last == {"cudal1-ci (a)": "success", "cudal1-ci (b)": "failure"}
+
+
+def test_a_report_agrees_to_nothing_where_the_settings_of_the_base_cannot_be_read(rig, github):
+    github.contents["b" * 40, "pyproject.toml"] = "[tool.cudal1-ci.gate]\nmachines = 3\n"
+    forged = compared("regression", acknowledged=agreed(9.0), target=a_target("other"))
+    report = a_report(compared("regression"), forged)
+    rig.publish(report, words=("--fail-on", "regression"))
+    rig.artifact(report)
+    assert last_check(github)[1] == "failure"
+    assert rig.say("/cudal1 ack pkg/model.py:pool fine", INPUT_FAIL_ON="regression") == 0
+    assert last_check(github)[1] == "failure"
 
 
 def last_check(github: GitHub) -> tuple[str, str]:

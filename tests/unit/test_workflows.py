@@ -31,6 +31,8 @@ from cudal1_ci.github.action.inputs import (
     PublishInputs,
     SweepInputs,
     TrendInputs,
+    command_inputs,
+    publish_inputs,
 )
 from cudal1_ci.github.command_effects import ON_REQUEST
 from tests.unit.github_action.jobs import commit, git
@@ -712,22 +714,32 @@ def test_workflows_of_a_project_in_a_folder_are_where_github_reads_them(tmp_path
     project = tmp_path / "it's two" / "words"
     project.mkdir(parents=True)
     action = "--action", "me/cudal1-ci@" + 40 * "a"
-    done = init(project, *action, "--also", "forks", "--also", "sweep")
+    more = ("forks", "sweep", "commands")
+    done = init(project, *action, *(word for name in more for word in ("--also", name)))
     assert done.exit_code == 0, done.output
     assert "`gpu` is a guess" in done.output
     assert (project / ".github" / "cudal1-ci.toml").is_file()
     assert not (project / ".github" / "workflows").exists()
     folder = tmp_path / ".github" / "workflows"
     given = {}
-    for name in (ALWAYS, *ALSO["forks"], *ALSO["sweep"]):
+    for name in (ALWAYS, *(name for one in more for name in ALSO[one])):
         ((_, job),) = document(folder / name)["jobs"].items()
-        given[name] = {key: value for key, value in job["with"].items() if key != "machines"}
+        given[name] = {
+            key: value
+            for key, value in job["with"].items()
+            if key != "machines" and "${{" not in value
+        }
     projects = json.dumps(["it's two/words"])
     assert list(given.values()) == [
-        {"submodules": "recursive", "projects": projects},
+        {"submodules": "recursive", "projects": projects, "commands": "true"},
+        {"projects": projects},
+        {"path": "it's two/words"},
         {"projects": projects},
         {"path": "it's two/words"},
     ]
+    for read in (publish_inputs, command_inputs):
+        inputs = {"INPUT_REPORTS": "*", "INPUT_PROJECTS": projects}
+        assert read(inputs).projects == ("it's two/words",), "as the actions read it"
     other = tmp_path / "other"
     other.mkdir()
     again = init(other, *action)

@@ -28,15 +28,16 @@ from cudal1_ci.github.action.issue import issue_of, open_asked
 from cudal1_ci.github.action.outcome import tell
 from cudal1_ci.github.action.publish import reports_of
 from cudal1_ci.github.answer import Refusal
-from cudal1_ci.github.base_settings import settings_of_projects
+from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.branches import open_pull
 from cudal1_ci.github.command import Command, command_in
-from cudal1_ci.github.command_effects import Fetched, decide
+from cudal1_ci.github.command_effects import Fetched, decide, measuring_run
 from cudal1_ci.github.comment_event import Asked, asked
 from cudal1_ci.github.decision import Decision, Facts, Rules
 from cudal1_ci.github.event import occasion
-from cudal1_ci.github.fetch_facts import facts_about
+from cudal1_ci.github.fetch_facts import facts_about, is_of_a_request
 from cudal1_ci.github.projects import Found
+from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import run_errand
 from cudal1_ci.github.reply import Reaction, is_replied, reacted, refused_text, replied
 from cudal1_ci.github.sanitize import log_line
@@ -76,7 +77,7 @@ def commands(environment: Mapping[str, str]) -> int:
     client = _client(environment, rules)
     facts, fetched = facts_about(client, comment), _fetched_report(environment)
     if fetched is not None:
-        facts = _with_bases(facts, client, fetched)
+        facts = _with_the_base(facts, client, comment, rules, fetched)
     decision = decide(comment, command, facts, rules, fetched)
     if decision.report_run is not None:
         tell({"report-run": str(decision.report_run)}, "", environment)
@@ -105,17 +106,27 @@ def _carry_out(
     return code
 
 
-def _with_bases(facts: Facts, client: Client, fetched: Fetched) -> Facts:
-    """Add what the base says of the gate of the projects that were measured."""
+def _with_the_base(
+    facts: Facts, client: Client, comment: Asked, rules: Rules, fetched: Fetched
+) -> Facts:
+    """Add what the base says of the gate of the projects that were measured, and who has measured
+    them.
+    """
     if facts.head is None:
         return facts
     folders = [one.document.folder for one in fetched.found]
+    are_declared = bool(rules.expected.projects)
+    base = facts.head.base_sha
     try:
-        bases = settings_of_projects(client, facts.head.base_sha, folders)
+        bases = settings_of_projects(client, base, folders, are_declared=are_declared)
     except (Refusal, ConfigError) as error:
         _say(f"the gate is the workflow's: {error}")
-        return facts
-    return msgspec.structs.replace(facts, bases=bases)
+        bases = {folder: BaseSettings(folder=folder) for folder in folders}
+    facts = msgspec.structs.replace(
+        facts, bases=bases, is_of_a_request=is_of_a_request(client, fetched.run)
+    )
+    run = measuring_run(comment, facts, fetched.run, rules)
+    return msgspec.structs.replace(facts, origin=provenance(client, run, comment.number, folders))
 
 
 def _react(reaction: Reaction, client: Client, comment: Asked) -> None:

@@ -19,6 +19,7 @@ from cudal1_ci.stats.gate import Answer, FailOn, GateConfig, Policy
 Comment = Literal["auto", "always", "never"]
 WINDOWS_DRIVE = re.compile(r"[A-Za-z]:(?=[\\/]|$)")
 T = TypeVar("T", bound=msgspec.Struct)
+U = TypeVar("U")
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,21 +190,27 @@ class _Machine(msgspec.Struct, frozen=True):
 
 
 def _with_lists(given: Mapping[str, str]) -> dict[str, object]:
-    """Split the inputs that name several things: folders by lines, machines by spaces, or as the
-    matrix of review.yml has them, `[{"name": "h100", ...}]`.
+    """Split the inputs that name several things: folders by lines, machines by spaces, or both as
+    review.yml has them, in JSON: `["packages/a"]`, `[{"name": "h100", ...}]`.
     """
     read: dict[str, object] = dict(given)
     if given.get("machines", "").startswith("["):
-        try:
-            listed = msgspec.json.decode(given["machines"], type=list[_Machine])
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"input `machines`: {error}, got {given['machines']!r}") from error
-        read["machines"] = [one.name for one in listed]
+        read["machines"] = [one.name for one in _listed(given, "machines", _Machine)]
     elif "machines" in given:
         read["machines"] = given["machines"].split()
-    if "projects" in given:
+    if given.get("projects", "").startswith("["):
+        folders = _listed(given, "projects", str)
+        read["projects"] = [] if folders == ["."] else folders
+    elif "projects" in given:
         read["projects"] = [line.strip() for line in given["projects"].splitlines()]
     return read
+
+
+def _listed(given: Mapping[str, str], name: str, kind: type[U]) -> list[U]:
+    try:
+        return msgspec.json.decode(given[name], type=list[kind])  # type: ignore[valid-type]
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"input `{name}`: {error}, got {given[name]!r}") from error
 
 
 def _convert(given: Mapping[str, object], record: type[T]) -> T:
