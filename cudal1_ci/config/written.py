@@ -133,10 +133,11 @@ def from_flags(
 def tables_of(name: str, table: Mapping[str, Any], file: Path | None) -> tuple[dict[str, Any], ...]:
     """Return the `[[workload]]` or `[[ack]]` tables; another room reads their content."""
     tables = table.get(name, [])
+    prefix = f"tool.{TABLE}." if file is not None and file.name == PYPROJECT.name else ""
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
         raise ConfigError(
             f"{file}: `{name}` must be an array of tables, got {described(tables)}; "
-            f"write its header with two brackets: [[tool.cudal1-ci.{name}]]"
+            f"write its header with two brackets: [[{prefix}{name}]]"
         )
     return tuple(tables)
 

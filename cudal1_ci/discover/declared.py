@@ -38,7 +38,7 @@ class Declaration:
 
     @property
     def where(self) -> str:
-        return f"{self.file}: tool.cudal1-ci.workload[{self.index}]"
+        return f"{self.file}: {key_in(self.file, self.index)}"
 
     def matches(self, target: Target) -> bool:
         """Return whether the workload belongs to this target.
@@ -70,11 +70,17 @@ def unmatched(declared: Iterable[Declaration], targets: Sequence[Target]) -> lis
             notices.append(
                 Notice(
                     path=each.file,
-                    message=f"tool.cudal1-ci.workload[{each.index}].target: `{each.pattern}` is "
-                    f"not among the {len(names)} targets that were found{hint}",
+                    message=f"{key_in(each.file, each.index)}.target: `{each.pattern}` is not "
+                    f"among the {len(names)} targets that were found{hint}",
                 )
             )
     return notices
+
+
+def key_in(file: str, index: int) -> str:
+    """Return a table as its file calls it: only pyproject.toml has keys of other tools too."""
+    is_shared = PurePosixPath(file).name == "pyproject.toml"
+    return f"{'tool.cudal1-ci.' if is_shared else ''}workload[{index}]"
 
 
 def module_names(path: str) -> list[str]:
@@ -86,7 +92,7 @@ def module_names(path: str) -> list[str]:
 
 
 def _declaration(table: Mapping[str, Any], file: str, index: int) -> Declaration:
-    where = f"{file}: tool.cudal1-ci.workload[{index}]"
+    where = f"{file}: {key_in(file, index)}"
     for key in table:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)
@@ -108,7 +114,7 @@ def _declaration(table: Mapping[str, Any], file: str, index: int) -> Declaration
         mode=table.get("mode", "infer"),
         name=_text(table, "name", where),
         where=f"{where}.",
-        source=f"{file}:tool.cudal1-ci.workload[{index}]",
+        source=f"{file}:{key_in(file, index)}",
         atol=_tolerance(table, "atol", where),
         rtol=_tolerance(table, "rtol", where),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -285,3 +286,12 @@ def test_training_is_judged_too_where_it_took_less_time(tmp_path, modes, wanted)
     found = found_in(tmp_path, BLOCK, Evidence(traces=traced(*calls)))
     assert [workload.name for workload in found] == [f"{place + 1}" for place in wanted]
     assert [workload.mode for workload in found] == [modes[place] for place in wanted]
+
+
+def test_a_table_is_named_as_its_own_file_names_it():
+    file = ".github/cudal1-ci.toml"
+    (declared,) = declarations([table()], file)
+    assert declared.where == f"{file}: workload[0]"
+    assert declared.workload.source == f"{file}:workload[0]"
+    with pytest.raises(ConfigError, match=re.escape(f"{file}: workload[0].target: expected")):
+        declarations([table(target="nowhere")], file)
