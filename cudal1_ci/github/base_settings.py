@@ -13,6 +13,7 @@ import datetime
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from glob import escape
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +42,17 @@ class BaseSettings(Record, frozen=True, kw_only=True):
     """Whether the folder has settings."""
 
     def policy(self, given: Policy) -> Policy:
-        """Return the policy of the base, with the workflow's where the base is silent."""
+        """Return the policy of the base, with the workflow's where the base is silent; for paths
+        from the top.
+        """
         gate, plain = self.gate, GateConfig()
         kept = {
             name: getattr(given.gate, name)
             for name in GateConfig.__struct_fields__
             if getattr(gate, name) == getattr(plain, name)
         }
+        if self.folder != "." and "required" not in kept:
+            kept["required"] = tuple(f"{escape(self.folder)}/{glob}" for glob in gate.required)
         return Policy(
             fail_on=self.fail_on or given.fail_on,
             gate=msgspec.structs.replace(gate, **kept),

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.github.acknowledgements import Agreed
+from cudal1_ci.github.base_settings import BaseSettings
 from cudal1_ci.github.event import Occasion
 from cudal1_ci.github.plan import Options, plan, plan_checks
 from cudal1_ci.github.posts import Known, Pull
@@ -24,6 +25,7 @@ from cudal1_ci.stats.gate import (
     Finding,
     GateConfig,
     Policy,
+    judged,
     states_of_comparison,
 )
 from tests.reports import HEAD, a_report, a_target, agreed, compared, lacking
@@ -277,6 +279,20 @@ def test_two_projects_have_a_check_each_and_one_comment():
         assert f"The check `{check['name']}` concludes **{check['conclusion']}**." in comment
     assert "packages/@acme/x/pkg/model.py" in comment.replace("&#8203;", "")
     assert "1 of 2 targets got slower; no report from 1 project" in comment
+
+
+@pytest.mark.parametrize("folder", ["packages/a", "odd [x]"])
+def test_required_globs_of_a_project_begin_in_its_folder(folder):
+    """As its settings do: a glob that names nothing would require nothing."""
+    base = BaseSettings(
+        fail_on="regression", gate=GateConfig(required=("pkg/*:pool",)), folder=folder
+    )
+    found = [of_folder(folder, lacking("skipped"), lacking("lost", a_target("other")))]
+    run, expected = run_of("pull_request"), Expected(projects=(folder,))
+    (part,) = parts_of(found, expected, run, Policy(), {folder: base})
+    judgement = judged(part.document, part.policy, part.missing)
+    assert judgement.conclusion == "failure"
+    assert [one.name for one in judgement.missing] == ["pool"]
 
 
 def test_projects_of_two_machines_are_each_expected_of_both():
