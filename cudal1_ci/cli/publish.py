@@ -17,7 +17,7 @@ from cudal1_ci.github.answer import Refusal
 from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.event import Occasion, occasion
 from cudal1_ci.github.plan import Options, plan, plan_checks, plan_start
-from cudal1_ci.github.posts import Known, Project, Texts
+from cudal1_ci.github.posts import CheckState, Known, Project, Texts
 from cudal1_ci.github.projects import Expected, Found, Part, projects_of
 from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import (
@@ -91,7 +91,7 @@ read from GITHUB_TOKEN.
 )
 @click.option(
     "--measured",
-    type=click.Choice(["success", "failure", "cancelled", "skipped"]),
+    type=click.Choice(["success", "failure", "cancelled", "skipped", "unusable"]),
     default="success",
     show_default=True,
     help="How the measuring job ended; explains a missing report.",
@@ -289,6 +289,8 @@ def _abandon(
                 why=expected.why,
             )
             for folder, name in zip(expected.projects or (".",), expected.names, strict=True)
+            # What this run has concluded stays, whatever failed after it.
+            if not known.checks.get(name, CheckState()).is_ended
         ]
         post(plan_checks(projects, run, known), client, flags)
     except ForgeError as error:

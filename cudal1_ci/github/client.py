@@ -123,9 +123,10 @@ class Client:
         known = [(run_of(run.get("external_id") or "", key), run) for run in runs]
         later = [(order, run) for order, run in known if order is not None and order > now]
         newest = max(later, key=lambda pair: pair[0], default=None)
-        own = (run["id"] for order, run in known if order == now and _is_in_progress(run))
+        own = [run for order, run in known if order == now]
         return CheckState(
-            started=next(own, None),
+            started=next((run["id"] for run in own if _is_in_progress(run)), None),
+            is_ended=any(not _is_in_progress(run) for run in own),
             later=newest[0][0] if newest and newest[0] else None,
             conclusion=newest[1].get("conclusion") if newest else None,
         )

@@ -35,6 +35,8 @@ class CheckState(Record, frozen=True, kw_only=True):
 
     started: int | None = None
     """Id of the one that this run has started and not completed."""
+    is_ended: bool = False
+    """Whether this run has completed one."""
     later: int | None = None
     """Newest run of the workflow after this one that has one."""
     conclusion: str | None = None

@@ -461,6 +461,13 @@ def test_without_a_report_there_is_a_check_all_the_same_and_a_gate_is_closed(git
     assert check["output"]["title"] == "Nothing was measured: the measuring job failed"
 
 
+def test_what_a_run_has_concluded_is_not_replaced_where_something_fails_after_it(github, workflow):
+    assert workflow.publish(REGRESSION, "--fail-on", "regression").exit_code == 0
+    words = ("--abandon", "--on-missing", "neutral", "--measured", "unusable")
+    assert workflow.publish(None, *words).exit_code == 0
+    assert the_check(github)["conclusion"] == "failure"
+
+
 def test_a_check_that_another_run_has_started_is_left_to_it(github, workflow):
     workflow.publish(None, "--start", run=99)
     workflow.publish(SAME, run=100)

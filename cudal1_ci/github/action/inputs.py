@@ -71,7 +71,7 @@ class PublishInputs(GateInputs, frozen=True, kw_only=True):
 
     reports: str = "reports/**/report.json"
     start: bool = False
-    measured: Literal["success", "failure", "cancelled", "skipped"] = "success"
+    measured: Literal["success", "failure", "cancelled", "skipped", "unusable"] = "success"
     comment: Comment = "auto"
     check: bool = True
     artifact_url: str | None = None

@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.github.action.children import Runner, run_verb, scrubbed
 from cudal1_ci.github.action.inputs import PublishInputs, publish_inputs
@@ -18,7 +20,11 @@ from cudal1_ci.github.projects import WHY
 
 # One for each GPU. A matrix has at most 256 jobs; more files than that are no measurements.
 MAX_REPORTS = 256
-LIMIT_S = 600.0
+LIMIT_S = 420.0
+"""Of the ten minutes of its job, so that the check can still be ended."""
+END_LIMIT_S = 120.0
+SETTLED = (0, 2, 5)
+"""Exit codes of a verb that has ended the check itself, or was told that it cannot."""
 
 NOTHING = "**cudal1-ci: there is no report to publish.** Nothing was measured: {why}.\n"
 
@@ -27,16 +33,33 @@ def publish(environment: Mapping[str, str], run: Runner = run_verb) -> int:
     """Post the reports; without any, print that and succeed: measuring was refused or failed."""
     inputs = publish_inputs(environment)
     workspace = Path(environment.get("GITHUB_WORKSPACE") or os.curdir)
-    files = [] if inputs.start else reports_of(workspace, inputs.reports)
+    refused: ConfigError | None = None
+    try:
+        files = [] if inputs.start else reports_of(workspace, inputs.reports)
+    except ConfigError as error:
+        files, refused = [], error
+        inputs = msgspec.structs.replace(inputs, measured="unusable")
+    has_check = inputs.check and not inputs.sweep and bool(environment.get("GITHUB_TOKEN"))
     if not files and not inputs.start:
         tell({}, NOTHING.format(why=WHY[inputs.measured]), environment)
-        if inputs.sweep or not inputs.check or not environment.get("GITHUB_TOKEN"):
+        if not has_check and refused is not None:
+            raise refused
+        if not has_check:
             return 0
     # The verb calls GitHub and starts nothing. Of the job's environment it needs the token, the
     # event and where to write the summary, and no other secret.
     state = Path(environment.get("RUNNER_TEMP") or workspace) / "cudal1-ci" / "state"
     known = scrubbed(environment, state, keys=tuple(publisher_names(environment)))
-    return run(publish_words(inputs, files), cwd=workspace, environment=known, limit_s=LIMIT_S)
+    words = publish_words(inputs, files)
+    code = run(words, cwd=workspace, environment=known, limit_s=LIMIT_S)
+    if files and has_check and code not in SETTLED:
+        # It crashed or took too long: the report may be made for that. The check ends in any case.
+        unusable = msgspec.structs.replace(inputs, measured="unusable")
+        words = publish_words(unusable, [])
+        run(words, cwd=workspace, environment=known, limit_s=END_LIMIT_S)
+    if refused is not None:
+        raise refused
+    return code
 
 
 def publisher_names(environment: Mapping[str, str]) -> list[str]:

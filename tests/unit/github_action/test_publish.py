@@ -99,6 +99,22 @@ def test_more_reports_than_a_matrix_has_jobs_are_refused(job):
     assert job.asked == []
 
 
+@pytest.mark.parametrize("code", [1, 4, -9])
+def test_a_publisher_that_crashes_or_takes_too_long_still_ends_the_check(job, code):
+    leave(job, "gpu")
+    job.codes["publish"] = code
+    assert publish(job.environment(**GLOB, GITHUB_TOKEN="t"), job.run) == code
+    assert [words[1:] for words, _ in job.asked][1:] == [["--abandon", "--measured", "unusable"]]
+
+
+def test_too_many_reports_still_end_the_check(job):
+    leave(job, *(f"job{i}" for i in range(MAX_REPORTS + 1)))
+    with pytest.raises(ConfigError, match="at most 256"):
+        publish(job.environment(**GLOB, GITHUB_TOKEN="t"), job.run)
+    ((words, _),) = job.asked
+    assert words == ["publish", "--abandon", "--measured", "unusable"]
+
+
 def test_the_code_of_the_publisher_is_the_steps(job):
     leave(job, "gpu")
     job.codes["publish"] = 5
