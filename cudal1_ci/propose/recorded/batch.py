@@ -10,6 +10,7 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
+from cudal1_ci.propose.recorded.bounds import split
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
@@ -49,6 +50,8 @@ class Batch:
     """Whether turns write into tensors."""
     has_effect: bool = False
     """Whether turns write into tensors that are no locals of theirs."""
+    raises_without: bool = False
+    """Whether the function raises where the loop has no turn."""
     is_guarded: bool = False
     """Whether the loop stays for calls for which the lines are not made."""
     rest: list[str] = field(default_factory=list)
@@ -74,6 +77,7 @@ class Batch:
                 name in results_of(one) for one in body
             ):
                 raise Refused(f"`{name}` is read in the loop while it is made")
+        start = len(self.lines)
         for number, one in enumerate(body):
             rest = body[number + 1 :]
             self.changes_later = {name for o in rest for name in stored_names(o)}
@@ -86,11 +90,16 @@ class Batch:
             raise Refused("no sum, list or tensor is made in it")
         if self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused("what the last pass leaves is read after the loop")
-        lines = "\n".join(self.lines)
+        before, lines = ("\n".join(one) for one in (self.lines[:start], self.lines[start:]))
+        if self.lift.needs_turn and not self.raises_without and self.lift.bounds is not None:
+            least, number = split(self.lift.bounds.count)
+            guard = f"{least} > {-number}"
+            self.lift.guards = [*(self.lift.guards or ()), guard]
         if self.is_guarded and self.lift.guards:
             old = "\n".join([self.loop.code(self.loop.node).strip("\n"), *self.rest])
             lines, old = (textwrap.indent(one, "    ") for one in (lines, old))
             lines = f"if {' and '.join(self.lift.guards)}:\n{lines}\nelse:\n{old}"
+        lines = f"{before}\n{lines}".strip("\n")
         return Change(
             file=self.loop.name,
             new={self.loop.node: lines, **self.new},
@@ -242,7 +251,7 @@ class Batch:
             index = parts[0].value if isinstance(parts[0], cst.Index) else None
             if bounds is None or index is None or bounds.offset(index) != 0 or len(parts) < 2:
                 raise Refused
-            span = bounds.span(0, (base.value, 0))
+            span = self.lift.span(0, (base.value, 0))
             rank = self.loop.call.graph.num_dims(self.loop.held(base.value, self.loop.inside)) - 1
             x = Lifted(
                 base.value if span == ":" else f"{base.value}[{span}]", rank, 0, is_new=False
@@ -471,6 +480,8 @@ class Batch:
         bounds = self.lift.bounds
         numbers = [one for one in terms if isinstance(one[1], cst.Integer | cst.Float)]
         if numbers and bounds is not None and len(numbers) < len(terms):
+            if bounds.may_be_negative():
+                self.lift.need_turn()
             count = bracketed(bounds.count)
             own = "".join(
                 f" {sign} {count}" + ("" if code == "1" else f" * {code}")
@@ -522,7 +533,7 @@ class Batch:
         rank = self.loop.call.graph.num_dims(held) - 1 - len(fixed)
         if lifted.turns is None or lifted.rank != rank:
             raise Refused
-        whole[at] = bounds.span(offset, (out.value, at))
+        whole[at] = self.lift.span(offset, (out.value, at))
         while len(whole) > 1 and whole[-1] == ":":
             whole.pop()
         place = at - sum(one < at for one in fixed)
@@ -576,6 +587,9 @@ class Batch:
         if found is None or bounds is None:
             raise Refused
         step, size = found
+        self.lift.need_fit(target, dim, step, size)
+        if bounds.may_be_negative():
+            self.lift.need_turn()
         start = f"torch.arange({bounds.count}, device={out.value}.device)[:, None]"
         start += "" if step == "1" else f" * {bracketed(step)}"
         places = f"({start} + torch.arange({size}, device={out.value}.device)).flatten()"
@@ -589,6 +603,7 @@ class Batch:
         x = self.lift.lift(value)
         added, windows = (self.loop.shapes(one) for one in (value, target))
         is_same = len(added) == 1 and added == windows
+        is_same = is_same and self.lift.dtype(value) == self.lift.dtype(target)
         if x.turns is None or x.rank != rank or not is_same:
             raise Refused
         places = self.lift.kept(places, "positions")
@@ -626,6 +641,7 @@ class Batch:
         lifted = self.lift.lift_any(value)
         if join is None:
             raise Refused
+        self.raises_without |= not isinstance(join, cst.Call) or self.loop.code(join.func) != "sum"
         if isinstance(join, cst.Call):
             code = joined(self.loop.code(join.func), join, lifted, self.lift.dtype(value))
         else:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.nodes import in_order
+
 
 @dataclass(frozen=True)
 class Bounds:
@@ -43,12 +45,19 @@ class Bounds:
             return None
         return number if self.low + number >= 0 else None
 
+    def is_to_end(self, offset: int, where: tuple[str, int] | None) -> bool:
+        """Return whether the positions of all turns end with a tensor's dimension, or before it."""
+        name, less = split(plus(self.high, offset))
+        return where is not None and (name, *where) in self.sizes and less <= 0
+
     def span(self, offset: int, where: tuple[str, int] | None) -> str:
         """Return the slice that takes the positions of all turns of a tensor's dimension."""
         low, high = self.low + offset, plus(self.high, offset)
-        name, less = split(high)
-        if where is not None and (name, *where) in self.sizes and less <= 0:
+        less = split(high)[1]
+        if self.is_to_end(offset, where):
             high = str(less) if less else ""
+        elif less < 0:
+            high = f"max({high}, 0)"
         start = str(low) if low else ""
         spaced = (
             " "
@@ -57,10 +66,25 @@ class Bounds:
         )
         return f"{start}{' ' if start and spaced else ''}:{spaced}{high}"
 
-    def limits(self, offset: int) -> str:
-        """Return what `arange` takes."""
+    def may_be_negative(self) -> bool:
+        """Return whether the number of turns is one that a difference gives."""
+        return split(self.count)[1] < 0 or self.is_difference()
+
+    def is_difference(self) -> bool:
+        """Return whether the bound is no size less a number, but another difference."""
+        node = cst.parse_expression(split(self.high)[0])
+        return isinstance(node, cst.BinaryOperation) and any(
+            isinstance(one, cst.Subtract) for one in in_order(node)
+        )
+
+    def arange(self, offset: int, device: str) -> str:
+        """Return code of the numbers of all turns, which may be none."""
         low, high = self.low + offset, plus(self.high, offset)
-        return f"{low}, {high}" if low else high
+        name, less = split(high)
+        if name.isdigit() or (not low and less >= 0):
+            return f"torch.arange({f'{low}, {high}' if low else high}, device={device})"
+        part = f"{low or ''}:{min(less, 0) or ''}"
+        return f"torch.arange({plus(name, max(less, 0))}, device={device})[{part}]"
 
 
 def split(code: str) -> tuple[str, int]:

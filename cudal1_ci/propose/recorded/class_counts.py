@@ -14,9 +14,9 @@ from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Refused, Swap
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.reads import is_unwritten
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import is_statement
-from cudal1_ci.propose.recorded.sync_loops import is_kept
 
 MIN_TURNS = 4
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
@@ -158,7 +158,7 @@ def compared(loop: Loop, lift: Lift, operation: Operation) -> Mask | None:
     index = lift.bounds.index if lift.bounds else ""
     classes = next(one for one in sides if loop.code(one) != index)
     span = loop.inside[0].index, loop.inside[-1].index
-    if lift.varies(classes) or not is_kept(loop.call, operation.value(0), span):
+    if lift.varies(classes) or not is_unwritten(loop.call, operation.value(0), span):
         return None
     lift.check_pure(classes)
     return Mask(operation.name, (classes,))

@@ -37,6 +37,7 @@ def folded(lift: Lift, node: cst.Call, argument: cst.BaseExpression) -> Lifted:
     elif x.is_kept or x.turns > 1:
         x = x.first()
         code = f"{bracketed(x.code)}.flatten(0, 1)"
+    lift.need_turn()  # without one, -1 has no meaning
     sizes = f"(-1, {lift.bounds.count})" if x.turns else f"({lift.bounds.count}, -1)"
     called = lift.swapped(node, {argument: code})
     return Lifted(f"{called}.unflatten(0, {sizes})", rank, x.turns, is_computed=True)

@@ -68,10 +68,13 @@ from cudal1_ci.propose.recorded.spans import (
     spread_to_rows,
 )
 from cudal1_ci.propose.recorded.windows import (
+    Locals,
     Moving,
     Starts,
     clipped,
     cut_lengths,
+    fits,
+    last_end,
     moving,
     reduced_windows,
     terms_of,
@@ -134,6 +137,10 @@ class Lift:
     """Of a loop over a range with a step."""
     guards: list[str] | None = None
     """What must hold in each call, for lines that keep the old loop for other ones."""
+    needs_turn: bool = False
+    """Whether what is written raises, or gives another thing, if there is no turn."""
+    known_locals: Callable[[], Locals] = dict
+    """Returns what locals are that are bound before the loop."""
 
     def __post_init__(self) -> None:
         self.columns: dict[str, str] = {}
@@ -260,7 +267,7 @@ class Lift:
         if not found.classes or found.code or self.bounds is None:
             return found
         device = f"{bracketed(found.classes)}.device"
-        numbers = f"torch.arange({self.bounds.limits(0)}, device={device})[:, None]"
+        numbers = f"{self.arange(0, device)}[:, None]"
         return Lifted(f"{bracketed(found.classes)} == {numbers}", 1, 0, is_computed=True)
 
     def check_pure(self, node: cst.BaseExpression) -> None:
@@ -368,8 +375,7 @@ class Lift:
         if not self.is_float(others[0]) and self.dtype(others[0]) != "int64":
             raise Refused
         device = bracketed(self.lift(others[0]).code)
-        code = f"torch.arange({self.bounds.limits(offset)}, device={device}.device)"
-        return Lifted(code, 0, 0, is_computed=True)
+        return Lifted(self.arange(offset, f"{device}.device"), 0, 0, is_computed=True)
 
     def near(self, node: cst.BaseExpression) -> str:
         """Return code of a tensor on the device of an expression's value."""
@@ -865,8 +871,15 @@ class Lift:
         if spelled == ["-1"]:
             flat = f"{bracketed(x.code)}.flatten(1)" if x.rank > 1 else x.code
             return replace(x, code=flat, rank=1, is_new=False)
+        if x.rank == 1 and sorted(spelled) == ["-1", *["1"] * (len(spelled) - 1)]:
+            listed = ", ".join([":", *(":" if one == "-1" else "None" for one in spelled)])
+            return replace(
+                x, code=f"{bracketed(x.code)}[{listed}]", rank=len(spelled), is_new=False
+            )
         if "-1" in spelled and split(self.bounds.count)[1] < 0:
-            raise Refused  # without a turn, -1 has no meaning
+            raise Refused
+        if "-1" in spelled or self.bounds.may_be_negative():
+            self.need_turn()
         of, _, kept = windows.partition(".unfold(1, ")
         if kept and spelled[0] in (f"{of}.size(0)", f"{of}.shape[0]"):  # the rows stay first
             listed = ", ".join([spelled[0], self.bounds.count, *spelled[1:]])
@@ -932,7 +945,7 @@ class Lift:
         index = part.value if isinstance(part, cst.Index) else None
         if index is None or self.bounds is None or self.bounds.offset(index) != 0:
             raise Refused
-        span = self.bounds.span(0, (self.code(base), 0))
+        span = self.span(0, (self.code(base), 0))
         code = self.code(base) if span == ":" else f"{bracketed(self.code(base))}[{span}]"
         return Lifted(code, 1, 0, is_new=False)
 
@@ -1005,7 +1018,7 @@ class Lift:
         is_plain = not any(isinstance(one, cst.Index) for one in parts[:at])
         if self.bounds is not None and (offset := self.bounds.offset(index)) is not None:
             where = (self.code(node.value), source_dim) if is_plain else None
-            written = self.bounds.span(offset, where)
+            written = self.span(offset, where)
             listed = [self.spelled(one) for one in parts]
             listed[at] = written
             while listed and listed[-1] == ":":
@@ -1013,7 +1026,7 @@ class Lift:
             code = f"{base}[{', '.join(listed)}]" if listed else base
             return Lifted(code, rank, turns, is_kept, is_new=False)
         if not is_kept and is_plain and self.is_backwards(index):
-            span = self.bounds.span(0, (base, source_dim)) if self.bounds is not None else ":"
+            span = self.span(0, (base, source_dim)) if self.bounds is not None else ":"
             listed = [self.spelled(one) for one in parts]
             listed[at] = span
             code = base if all(one == ":" for one in listed) else f"{base}[{', '.join(listed)}]"
@@ -1028,6 +1041,20 @@ class Lift:
         else:
             code = f"{base}[{', '.join([*[':'] * at, picks.code])}]"
         return Lifted(code, rank, turns, is_kept, is_computed=True)
+
+    def span(self, offset: int, where: tuple[str, int] | None) -> str:
+        """Return the slice that takes the positions of all turns of a tensor's dimension."""
+        assert self.bounds is not None
+        if self.bounds.is_difference() and not self.bounds.is_to_end(offset, where):
+            self.need_turn()
+        return self.bounds.span(offset, where)
+
+    def arange(self, offset: int, device: str) -> str:
+        """Return code of the turns' numbers."""
+        assert self.bounds is not None
+        if self.bounds.is_difference():
+            self.need_turn()
+        return self.bounds.arange(offset, device)
 
     def window(self, part: cst.Slice) -> tuple[str, str] | None:
         """Return by how much a window moves in each turn, and its size; None for another slice."""
@@ -1072,6 +1099,9 @@ class Lift:
             if more is None or more > 0:
                 raise Refused  # the last window may be shorter
             count = count if more else ""
+        else:
+            self.need_fit(node, at, step, size)
+        self.need_turn()
         while listed and listed[-1] in (":", "..."):
             listed.pop()
         base = f"{base}[{', '.join(listed)}]" if any(o != ":" for o in listed) else base
@@ -1119,6 +1149,28 @@ class Lift:
         if self.guards is None or number is not None:
             raise Refused
         guard = f"{code} > 0" if least == 1 else f"{code} >= {least}"
+        self.guards += [guard] * (guard not in self.guards)
+
+    def need_turn(self) -> None:
+        """Let there be a turn. Raises: Refused, where that cannot be asked."""
+        if self.guards is None:
+            raise Refused
+        self.needs_turn = True
+
+    def need_fit(self, node: cst.Subscript, at: int, step: str, size: str) -> None:
+        """Let the last window end in a tensor. Raises: Refused, where that cannot be asked."""
+        assert self.bounds is not None
+        parts = [one.slice for one in node.slice]
+        after = [one for one in parts[at + 1 :] if not is_none(one)]
+        is_open = any(is_ellipsis(one) for one in parts[:at])
+        dim = -1 - len(after) if is_open else sum(not is_none(one) for one in parts[:at])
+        tensor, rank = self.code(node.value), self.rank(node.value)
+        count = self.bounds.count
+        if rank and fits(count, step, size, (tensor, dim, rank), self.known_locals()):
+            return
+        if self.guards is None:
+            raise Refused
+        guard = f"{last_end(count, step, size)} <= {bracketed(tensor)}.size({dim})"
         self.guards += [guard] * (guard not in self.guards)
 
     def need_even(self, one: str, other: str) -> None:
@@ -1226,7 +1278,7 @@ class Lift:
 
     def positions(self, offset: int, base: cst.BaseExpression) -> str:
         assert self.bounds is not None
-        return f"torch.arange({self.bounds.limits(offset)}, device={self.code(base)}.device)"
+        return self.arange(offset, f"{self.code(base)}.device")
 
     def turn_column(self, x: Lifted) -> str:
         """Return the numbers of the turns as a column, to choose positions of each turn's row."""

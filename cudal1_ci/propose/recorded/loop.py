@@ -28,6 +28,7 @@ from cudal1_ci.propose.recorded.lifted import (
     size_of,
     within,
 )
+from cudal1_ci.propose.recorded.reads import has_hidden_writes, is_unwritten
 from cudal1_ci.propose.recorded.rule import Call
 from cudal1_ci.propose.recorded.source import File
 from cudal1_ci.propose.recorded.spans import host_number
@@ -149,6 +150,7 @@ class Loop:
         lift.helper, lift.stacked = mapped, stacked
         lift.folded, lift.joined = folded, joined_parts
         lift.loss, lift.distribution = loss, distribution
+        lift.known_locals = self.known_locals
         lift.functional = self.call.source.functional(self.name)[0]
         if isinstance(self.target, cst.Name):
             lift.bounds = self.bounds(self.target.value, any_order=any_order, keep=lift.kept)
@@ -255,8 +257,13 @@ class Loop:
         if isinstance(call.func, cst.Attribute) and self.code(call.func.value) != "torch":
             given = [call.func.value, *given]
         labels = given[0].value if len(given) == 1 and isinstance(given[0], cst.Name) else ""
-        is_kept = all(at < line for at, _ in bindings.get(labels, [(line, None)]))
-        return labels if is_kept else None
+        is_bound = all(at < line for at, _ in bindings.get(labels, [(line, None)]))
+        span = made[-1].index, self.inside[-1].index
+        is_same = all(
+            is_unwritten(self.call, one, span) for one in (made[0].value(0), made[0].output)
+        )
+        is_same = is_same and not has_hidden_writes(self.call, made[0])
+        return labels if is_bound and is_same else None
 
     def named(self, lift: Lift, node: cst.BaseExpression) -> str:
         """Return the name of a tensor, which an expression gets before the loop."""

@@ -211,6 +211,20 @@ def is_write(operation: Operation) -> bool:
     return not is_pure(operation) and operation.name not in HARMLESS
 
 
+def is_unwritten(call: Call, value: int | None, span: tuple[int, int]) -> bool:
+    """Return whether nothing writes to a tensor while a loop runs."""
+    return not any(
+        is_write(one) and one.value(0) is not None and is_of_memory(call, one, value)
+        for one in call.graph.operations[span[0] : span[1] + 1]
+    )
+
+
+def is_of_memory(call: Call, write: Operation, value: int | None) -> bool:
+    """Return whether a write may reach a tensor: it has its dtype."""
+    written, known = call.graph.of(write.value(0)), call.graph.of(value)
+    return written is None or known is None or written.dtype == known.dtype
+
+
 def has_hidden_writes(call: Call, operation: Operation) -> bool:
     """Return whether the function of an operation writes into a tensor in a branch that did not
     run."""

@@ -14,6 +14,7 @@ from cudal1_ci.propose.recorded.graph import Operation, literal
 from cudal1_ci.propose.recorded.lifted import Swap, within
 from cudal1_ci.propose.recorded.loop import drawn_from
 from cudal1_ci.propose.recorded.reads import (
+    is_unwritten,
     is_write,
     loads_in,
     loads_of,
@@ -47,7 +48,7 @@ def find_listed(call: Call) -> Iterator[Change]:
         if loop not in spans:
             spans[loop] = span_of(call, place.file, loop, file)
         code = file.code(read.root)
-        if not is_kept(call, read.value, spans[loop]) or not is_worth(call, read, place):
+        if not is_unwritten(call, read.value, spans[loop]) or not is_worth(call, read, place):
             refused.add((loop, code))
             continue
         uses = by_loop.setdefault((place.file, loop), {}).setdefault(code, [])
@@ -200,20 +201,6 @@ def span_of(call: Call, name: str, loop: cst.CSTNode, file: File) -> tuple[int, 
         for one in operations
     ]
     return min(inside), max(inside)
-
-
-def is_kept(call: Call, value: int | None, span: tuple[int, int]) -> bool:
-    """Return whether nothing writes to a tensor while a loop runs."""
-    return not any(
-        is_write(one) and one.value(0) is not None and is_of_memory(call, one, value)
-        for one in call.graph.operations[span[0] : span[1] + 1]
-    )
-
-
-def is_of_memory(call: Call, write: Operation, value: int | None) -> bool:
-    """Return whether a write may reach a tensor: it has its dtype."""
-    written, known = call.graph.of(write.value(0)), call.graph.of(value)
-    return written is None or known is None or written.dtype == known.dtype
 
 
 def listed(

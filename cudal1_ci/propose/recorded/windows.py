@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TypeAlias
 import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in, portable
+from cudal1_ci.propose.recorded.bounds import plus
 from cudal1_ci.propose.recorded.lifted import size_of, within
 from cudal1_ci.propose.recorded.source import bracketed
 
@@ -49,6 +51,62 @@ class Starts:
         whole = sum(terms.pop(f"{tensor}.size({one})", 0) for one in {dim, dim - rank})
         number = terms.pop("", 0)
         return number - 1 if whole == 1 and not any(terms.values()) else None
+
+
+def fits(count: str, step: str, size: str, of: tuple[str, int, int], locals_: Locals) -> bool:
+    """Return whether the last of several windows is certain to end within a tensor.
+
+    Args:
+        count: Code of the number of windows.
+        step: Code of how far a window is from the next one, which is at least 1.
+        size: Code of a window's positions.
+        of: The tensor, the dimension that windows slide over, and the tensor's dimensions.
+        locals_: What locals are.
+    """
+    tensor, dim, rank = of
+    end = terms_of(cst.parse_expression(count), locals_)
+    end.subtract({"": 1})
+    if step != "1":
+        quotient = next(
+            (one for one, n in end.items() if n == 1 and one.endswith(f"// {step}")), ""
+        )
+        node = cst.parse_expression(quotient) if quotient else None
+        is_plain = not any(n for one, n in end.items() if one not in ("", quotient))
+        if not isinstance(node, cst.BinaryOperation) or code_of(node.right) != step or not is_plain:
+            return False
+        more = terms_of(cst.parse_expression(step), locals_)
+        times, end = end[""], terms_of(node.left, locals_)
+        end.update({one: n * times for one, n in more.items()})
+    end.update(terms_of(cst.parse_expression(size), locals_))
+    for one in [one for one in end if re.fullmatch(rf"\w+\.size\({dim % rank - rank}\)", one)]:
+        end[f"{one.partition('(')[0]}({dim % rank})"] += end.pop(one)
+    end.subtract(size_terms(tensor, dim % rank, rank, locals_))
+    number = end.pop("", 0)
+    return number <= 0 and not any(end.values())
+
+
+def size_terms(tensor: str, dim: int, rank: int, locals_: Locals) -> Counter[str]:
+    """Return the terms of a tensor's size, also of one that was padded."""
+    made = locals_.get(tensor)
+    if isinstance(made, cst.Call) and code_of(made.func).endswith(".pad") and len(made.args) > 1:
+        padded, widths = (one.value for one in made.args[:2])
+        if isinstance(padded, cst.Name) and isinstance(widths, cst.Tuple | cst.List):
+            at = 2 * (rank - 1 - dim)
+            found = size_terms(padded.value, dim, rank, locals_)
+            for one in widths.elements[at : at + 2]:
+                found.update(terms_of(one.value, locals_))
+            return found
+    return Counter({f"{tensor}.size({dim})": 1})
+
+
+def last_end(count: str, step: str, size: str) -> str:
+    """Return code of where the last of several windows ends."""
+    if step == "1":
+        terms = terms_of(cst.parse_expression(count), {})
+        terms.update(terms_of(cst.parse_expression(size), {}))
+        terms.update({"": -1})
+        return sum_code(terms)
+    return f"{bracketed(plus(count, -1))} * {bracketed(step)} + {bracketed(size)}"
 
 
 def moving(

@@ -144,7 +144,7 @@ for t in range(tags.size(0)):
     )
 return total
 """,
-        ("tags.reshape(", "* self.bias[0]"),
+        ("tags[:, :, None]", "* self.bias[0]"),
     ),
     "rows of a table": (
         """

@@ -63,7 +63,10 @@ def get_inputs():
 SIZES = ((3, 12), (1, 8), (5, 31))
 
 
-GUARD = re.compile(r"if (self\.(size|hop|size - 1|size // 2) >=? 0|logs\.size\(1\) == targets)\b")
+GUARD = re.compile(
+    r"if (self\.(size|hop|size - 1|size // 2) >=? 0|logs\.size\(1\) == targets|x\.size\(1\) > 3|"
+    r"\(x\.size\(1\) - 1\) \* 2 \+ 5 <= wave)\b"
+)
 
 
 def text_of(body: str) -> str:
@@ -702,3 +705,127 @@ for s in {STARTS[name]}:
 return torch.stack(out)
 """
     assert proposed(tmp_path, text_of(body), loops.RULES) == {}
+
+
+NO_TURNS = {
+    "windows that are written": """
+out = torch.zeros_like(x)
+for t in range(x.size(1) - self.size + 1):
+    out[:, t] = x[:, t : t + self.size].sum(1)
+return out
+""",
+    "windows that hop": """
+out = torch.zeros_like(x)
+for i in range((x.shape[1] - self.size) // self.hop + 1):
+    out[:, i] = x[:, i * self.hop : i * self.hop + self.size].mean(1)
+return out
+""",
+    "windows that are added up": """
+total = torch.zeros(x.size(0), 5)
+for t in range(x.size(1) - 3):
+    total += x[:, t : t + 4].amax(1)
+return total
+""",
+    "windows in a sum": """
+return 0 + x.new_zeros(1) + sum(x[:, t : t + 4].sum(1) for t in range(x.size(1) - 3))
+""",
+    "windows that make a tensor grow": """
+out = x[:, :1]
+for t in range(x.size(1) - 3):
+    out = torch.cat([out, x[:, t : t + 4].sum(1, keepdim=True)], dim=1)
+return out
+""",
+    "windows of which the last ones are cut": """
+total = torch.zeros(x.size(0), 5)
+for t in range(9):
+    total = total + x[:, t : t + 4].sum(1)
+return total
+""",
+    "cut windows of a list": "return torch.stack([x[:, t : t + 4].sum(1) for t in range(9)])",
+    "sums into windows": """
+out, count = torch.zeros_like(x), torch.zeros_like(x)
+for s in range(0, x.shape[1] - self.size + 1, self.hop):
+    out[:, s : s + self.size] += x[:, s : s + self.size] * 2
+    count[:, s : s + self.size] += 1
+return out / count.clamp(min=1)
+""",
+    "counts of cut windows": """
+count = torch.zeros(x.size(1))
+for s in range(9):
+    count[s : s + self.size] += 1
+return count
+""",
+    "rows of another tensor": """
+other = torch.cat([x, x], 1) * 2
+total = torch.zeros(x.size(0), 5)
+for t in range(x.size(1) - 4):
+    total = total + other[:, t].exp()
+return total
+""",
+    "rows of another tensor that are written": """
+other = torch.cat([x, x], 1) * 2
+out = torch.zeros_like(other)
+for t in range(x.size(1) - 4):
+    out[:, t] = other[:, t + 1].exp()
+return out
+""",
+    "numbers of turns": """
+total = torch.zeros(x.size(0), 5)
+for t in range(x.size(1) - 4):
+    total = total + x[:, t] * t
+return total
+""",
+    "numbers of turns from the second on": """
+total = torch.zeros(x.size(0), 5)
+for t in range(1, x.size(1)):
+    total = total + x[:, t] * t
+return total
+""",
+    "a size that the others give": """
+total = torch.zeros(x.size(0), 5)
+for t in range(x.size(1)):
+    total = total + x[:, t].reshape(-1, 5).exp()
+return total
+""",
+    "batches that are one": """
+total = torch.zeros(1)
+for t in range(x.size(1)):
+    total = total + F.avg_pool1d(x[:, t][:, None], 5).sum()
+return total
+""",
+    "a number in each turn": """
+total = torch.zeros(x.size(0), 5)
+for t in range(x.size(1) - 4):
+    total = total + x[:, t] + 3
+return total
+""",
+}
+
+
+@pytest.mark.parametrize("name", NO_TURNS)
+def test_sizes_without_turns_are_what_they_were(tmp_path: Path, name: str) -> None:
+    text = text_of(NO_TURNS[name])
+    (new,) = proposed(tmp_path, text, loops.RULES).values()
+    for steps in (0, 1, 3, 4, 31):
+        for size in ("size=4, hop=2", "size=20, hop=3"):
+            sized = [
+                one.replace("ROWS, STEPS = 3, 12", f"ROWS, STEPS = 3, {steps}")
+                for one in (text.replace("size=4, hop=2", size), new.replace("size=4, hop=2", size))
+            ]
+            assert_same(tmp_path, *sized)
+
+
+@pytest.mark.parametrize(
+    "line", ["labels[0] = 9", "labels.sub_(1)", "labels[1:].fill_(2)", "classes[0] = 2"]
+)
+def test_classes_that_are_changed_in_place_are_left_alone(tmp_path: Path, line: str) -> None:
+    body = f"""
+labels = (x[:, 0, 0] > 0).long() * 3
+classes = torch.unique(labels)
+{line}
+out = []
+for c in classes:
+    out.append(x[labels == c].sum(0))
+return torch.stack(out)
+"""
+    assert "searchsorted" not in str(proposed(tmp_path, text_of(body), loops.RULES))
