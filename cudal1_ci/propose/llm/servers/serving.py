@@ -178,7 +178,7 @@ class Server:
     def _start(self, arguments: Sequence[str], *, may_download: bool) -> None:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(WARDEN), *arguments],
+                [sys.executable, "-I", str(WARDEN), str(GRACE_S), *arguments],
                 env={
                     # vLLM leaves its sockets behind.
                     "VLLM_RPC_BASE_PATH": str(self._log.parent),

@@ -14,19 +14,20 @@ import msgspec
 import pytest
 
 from cudal1_ci.errors import ConfigError, ModelError, UnsupportedError
-from cudal1_ci.propose.llm.servers import Message, adapters
+from cudal1_ci.propose.llm.servers import Message, adapters, serving
 from cudal1_ci.propose.llm.servers.commands import AdapterNotServed, command
 from cudal1_ci.propose.llm.servers.config import ModelConfig
 from cudal1_ci.propose.llm.servers.opening import opened
 from cudal1_ci.propose.llm.servers.server_environment import server_environment
 from cudal1_ci.propose.llm.servers.server_log import excerpt
-from cudal1_ci.propose.llm.servers.warden import GRACE_S
 from cudal1_ci.propose.llm.servers.weights import Adapter, Weights, adapter
 from tests.bundling import CODER, CONFIG, a_bundled_adapter, an_adapter
 
 ROOT = Path(__file__).parents[4]
 MESSAGES = (Message(role="user", content="Make it fast."),)
 SECRET = "sk-test-0123456789"
+SHORT_S = 1.0
+"""Grace for what does not end when it is asked to."""
 
 
 class Interpreter:
@@ -86,7 +87,8 @@ def ask(model, n: int = 1):
 # --- its life ----------------------------------------------------------------------------------
 
 
-def test_weights_are_served_while_they_are_open(interpreter):
+def test_weights_are_served_while_they_are_open(interpreter, monkeypatch):
+    monkeypatch.setattr(serving, "GRACE_S", SHORT_S)
     with opened(interpreter.config("leaves a child"), offline=True) as model:
         assert [answer.text for answer in ask(model)] == ["first"]
         assert model.identity.server == "transformers 5.0"
@@ -159,13 +161,16 @@ def test_a_server_does_not_outlive_a_tool_that_is_killed(interpreter):
             sys.executable,
             "-c",
             "import sys, time\n"
+            "from cudal1_ci.propose.llm.servers import serving\n"
             "from cudal1_ci.propose.llm.servers.config import ModelConfig\n"
             "from cudal1_ci.propose.llm.servers.opening import opened\n"
+            "serving.GRACE_S = float(sys.argv[3])\n"
             "with opened(ModelConfig(model=sys.argv[1], python=sys.argv[2]), offline=True):\n"
             "    print('open', flush=True)\n"
             "    time.sleep(60)\n",
             str(config.model),
             str(config.python),
+            str(SHORT_S),
         ],
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -175,7 +180,7 @@ def test_a_server_does_not_outlive_a_tool_that_is_killed(interpreter):
         pids = interpreter.pids
         assert all(map(is_running, pids))
         host.send_signal(signal.SIGKILL)
-    assert all_end(pids, within_s=GRACE_S + 5)
+    assert all_end(pids, within_s=SHORT_S + 5)
 
 
 def test_a_server_does_not_outlive_its_warden(interpreter):
