@@ -713,7 +713,7 @@ def our_comment(github: GitHub, sha: str) -> int:
 
 def test_an_acknowledgement_is_written_into_the_comment_and_the_check(rig, github):
     github.permissions["me"] = "write"
-    github.add_pull(7, rig.head)
+    github.add_pull(7, rig.head, OWN)
     ours = our_comment(github, rig.head)
     numbers = {"slowdown": 1.5, "slowdown_low": 1.4, "slowdown_high": 1.6}
     left_report(rig, an_entry("Scale", "regression", **numbers))
