@@ -74,8 +74,9 @@ class GitHub:
     review_comments: dict[int, dict[str, Any]] = field(default_factory=dict)
     checks: dict[int, dict[str, Any]] = field(default_factory=dict)
     runs: dict[int, str] = field(default_factory=dict)
-    run_events: dict[int, str] = field(default_factory=dict)
     """Status of runs of workflows."""
+    run_events: dict[int, str] = field(default_factory=dict)
+    """Events that started them; `pull_request` where none is named."""
     contents: dict[tuple[str, str], str] = field(default_factory=dict)
     """Texts of files, by commit and path."""
     requests: list[Request] = field(default_factory=list)

@@ -230,8 +230,8 @@ def _base_settings(
     *,
     are_declared: bool = True,
 ) -> dict[str, BaseSettings]:
-    """Return what the base says of the gate of each project; nothing where it is not known. After a
-    pull request that cannot be told from another one it is the default branch that says it.
+    """Return what the base says of the gate of each project; nothing where it is not known. If two
+    pull requests have this head, so that no base is known, the default branch says it.
 
     Raises:
         ForgeError: GitHub does not say.

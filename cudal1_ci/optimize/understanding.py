@@ -126,9 +126,9 @@ def class_of(
 
 
 def launch_us(operation: Operation, kind: str) -> float:
-    """Return the least time of an operation's launches. On a GPU the host enqueues it in `host_us`,
-    and the device has nothing to do meanwhile unless it is behind. An operation that waits for the
-    device says nothing of its launches."""
+    """Return the least time of an operation's launches. On a GPU this is the time that the host
+    takes to enqueue it: a device that is not behind is idle meanwhile. Where an operation waits for
+    the device, the host's time includes that wait and does not count."""
     least_us = CALL_US.get(kind, CALL_US["cpu"])
     recorded = operation.recorded
     if recorded.device_us is None or recorded.syncs:

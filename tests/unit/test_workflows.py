@@ -391,6 +391,8 @@ def test_every_row_of_the_threat_table_names_tests_that_are_there():
     section = text.partition("## Attacks and tests\n")[2]
     rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
     assert len(rows) > 40
+    security = (ROOT / "docs" / "security.md").read_text("utf-8")
+    assert f"lists {len(rows)} attacks on this" in security
     files = [
         Path(__file__),
         *(ROOT / "tests/unit/github_action").glob("test_*.py"),

@@ -24,7 +24,8 @@ LIMIT_S = 420.0
 """Of the ten minutes of its job, so that the check can still be ended."""
 END_LIMIT_S = 120.0
 SETTLED = (0, 2, 5)
-"""Exit codes of a verb that has ended the check itself, or was told that it cannot."""
+"""Exit codes after which a second try ends no check: the verb ended it, for a report that it could
+not read too (2), or GitHub refused (5)."""
 
 NOTHING = "**cudal1-ci: there is no report to publish.** Nothing was measured: {why}.\n"
 

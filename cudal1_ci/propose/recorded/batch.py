@@ -10,7 +10,6 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
-from cudal1_ci.propose.recorded.bounds import split
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
@@ -92,9 +91,7 @@ class Batch:
             raise Refused("what the last pass leaves is read after the loop")
         before, lines = ("\n".join(one) for one in (self.lines[:start], self.lines[start:]))
         if self.lift.needs_turn and not self.raises_without and self.lift.bounds is not None:
-            least, number = split(self.lift.bounds.count)
-            guard = f"{least} > {-number}"
-            self.lift.guards = [*(self.lift.guards or ()), guard]
+            self.lift.guards = [*(self.lift.guards or ()), self.lift.bounds.has_turn()]
         if self.is_guarded and self.lift.guards:
             old = "\n".join([self.loop.code(self.loop.node).strip("\n"), *self.rest])
             lines, old = (textwrap.indent(one, "    ") for one in (lines, old))

@@ -66,6 +66,11 @@ class Bounds:
         )
         return f"{start}{' ' if start and spaced else ''}:{spaced}{high}"
 
+    def has_turn(self) -> str:
+        """Return the test that there is a turn."""
+        name, number = split(self.count)
+        return f"{name} > {-number}"
+
     def may_be_negative(self) -> bool:
         """Return whether the number of turns is one that a difference gives."""
         return split(self.count)[1] < 0 or self.is_difference()

@@ -60,19 +60,8 @@ SCATTERS = frozenset(("scatter", "scatter_add"))
 OVER_DIM = frozenset(
     (
         *("sum", "mean", "amax", "amin", "prod", "softmax", "log_softmax", "logsumexp", "argmax"),
-        *(
-            "argmin",
-            "cumsum",
-            "cumprod",
-            "norm",
-            "var",
-            "std",
-            "all",
-            "any",
-            "argsort",
-            "flip",
-            "normalize",
-        ),
+        *("argmin", "cumsum", "cumprod", "norm", "var", "std", "all", "any", "argsort", "flip"),
+        "normalize",
     )
 )
 KEEPS_RANK = frozenset(

@@ -16,7 +16,6 @@ from cudal1_ci.propose.recorded.batch import (
     shown_loop,
     the_join,
 )
-from cudal1_ci.propose.recorded.bounds import split
 from cudal1_ci.propose.recorded.hoist import Hoist
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
@@ -80,8 +79,7 @@ def joined_comprehension(
         removed[line] = ""
     code = joined(loop.code(join.func), join, lifted, lift.dtype(node.elt))
     if lift.needs_turn and lift.bounds is not None and loop.code(join.func) == "sum":
-        least, number = split(lift.bounds.count)
-        lift.guards = [*(lift.guards or ()), f"{least} > {-number}"]
+        lift.guards = [*(lift.guards or ()), lift.bounds.has_turn()]
     if lift.guards:
         given = [loop.code(node), *(loop.code(one).strip(" ,\n") for one in join.args[1:])]
         old = f"{loop.code(join.func)}({', '.join(given)})"
