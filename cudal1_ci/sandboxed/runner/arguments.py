@@ -164,13 +164,23 @@ def pickle_call(made: Any) -> tuple[str, list[torch.Tensor], list[int]]:
             return layout_of(value), tuple(numbers)
 
         def reducer_override(self, value: Any) -> Any:
-            """Take an iterator apart, which a call would use up."""
+            """Take an iterator apart, which a call would use up. A generator's state is no
+            argument: it stays on the CPU, and as it is."""
+            if isinstance(value, torch.Generator):
+                return generator_at, (str(value.device), value.get_state().numpy().tobytes())
             is_one = isinstance(value, Iterator) and not isinstance(value, io.IOBase)
             return (Repeated, (list(value),)) if is_one else NotImplemented
 
     buffer = io.BytesIO()
     Pickler(buffer).dump(call)
     return base64.b64encode(buffer.getvalue()).decode(), tensors, structure
+
+
+def generator_at(device: str, state: bytes) -> torch.Generator:
+    """Return a generator with a state that another one had."""
+    made = torch.Generator(device)
+    made.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    return made
 
 
 class Repeated(list[Any]):

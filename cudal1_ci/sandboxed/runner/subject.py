@@ -162,7 +162,7 @@ class Subject:
 
     def described(self, before: set[str]) -> Loaded:
         """Describe the program once its state is there."""
-        imported = self.imported_since(before)
+        imported = self.imported_since(before, self.root)
         self.find_generators()
         self.inexact = inexact(self.module)
         self.is_plain = self.module is not None and module_state.is_plain(self.module)
@@ -188,15 +188,15 @@ class Subject:
             drained(self.program(*args, **kwargs))
         return self.described(before)
 
-    def imported_since(self, before: set[str]) -> tuple[str, ...]:
+    def imported_since(self, before: set[str], root: str | None) -> tuple[str, ...]:
         """Return modules from outside the checkout. The next call counts from here."""
         self.modules = set(sys.modules)
-        return tuple(outside([name for name in sys.modules if name not in before], self.root))
+        return tuple(outside([name for name in sys.modules if name not in before], root))
 
     def imported(self) -> Imported:
         """Return modules that were imported since the program was loaded, by the first calls.
         torch imports half a thousand for the first backward pass."""
-        return Imported(names=self.imported_since(self.modules))
+        return Imported(names=self.imported_since(self.modules, self.root))
 
     def build(self, program: Program) -> Done:
         """Import a program for what it compiles."""
@@ -217,7 +217,7 @@ class Subject:
     def make(self, program: Program, function: Made, seeds: Sequence[int]) -> MadeCalls:
         """Call the user's function that makes arguments, once for each seed. The tensors stay
         here until `collect`."""
-        calls = []
+        before, calls = set(sys.modules), []
         self.kept = []
         if function not in self.makers:
             self.makers[function] = programs.load_function(program, function, self.scratch)
@@ -232,7 +232,8 @@ class Subject:
             call = MadeCall(data=data, slots=slots, structure=tuple(structure), masks=masks)
             calls.append(call)
             self.kept.append(tensors)
-        return MadeCalls(calls=tuple(calls))
+        root = None if isinstance(program, TextProgram) else program.root
+        return MadeCalls(calls=tuple(calls), imported=self.imported_since(before, root))
 
     # --- tensors in shared memory --------------------------------------------------------------
 

@@ -131,9 +131,10 @@ def make_arguments(
 
         def ask(what: str, seeds: list[int]) -> tuple[torch.Tensor, list[Laid]]:
             asked = MakeCalls(program=program, function=made[what], seeds=tuple(seeds))
-            calls = runner.ask(asked, limits.load_s).calls
+            reply = runner.ask(asked, limits.load_s)
+            template.warm(reply.imported)
             laid, end = [], 0
-            for one in calls:
+            for one in reply.calls:
                 slots, end = place(one.slots, end)
                 laid.append(Laid(slots, one.data, one.structure, one.masks))
             # Made on the CPU, for any device: this runner needs no GPU.

@@ -99,6 +99,8 @@ class MadeCalls(Answer):
     """The calls of all seeds."""
 
     calls: tuple[MadeCall, ...]
+    imported: tuple[Text, ...]
+    """Modules from outside the checkout that the function's file imported."""
 
     def slots_said(self) -> Iterable[Slot]:
         return [slot for call in self.calls for slot in call.slots]

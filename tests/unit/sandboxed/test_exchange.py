@@ -210,6 +210,15 @@ def test_what_users_make_travels_without_its_tensors(made, expected):
     assert unpickle(data, [0]) == expected
 
 
+def test_a_generator_travels_with_its_state_and_without_a_tensor():
+    given = torch.Generator().manual_seed(5)
+    torch.rand(3, generator=given)
+    data, tensors, structure = pickle_call([given, torch.ones(2)])
+    assert len(tensors) == 1 and structure == []
+    [got, _], _ = unpickle(data, [tensors[0].to("meta")])
+    assert torch.equal(torch.rand(4, generator=got), torch.rand(4, generator=given))
+
+
 def test_outputs_of_any_nesting_are_leaves_and_a_structure():
     a, b = torch.ones(2), torch.zeros(3)
     leaves, structure = flatten({"out": (a, [b, None]), "n": 3, "loss": Result(a, "mean")})

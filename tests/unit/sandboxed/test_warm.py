@@ -24,7 +24,11 @@ from cudal1_ci.records import (
 from cudal1_ci.sandboxed.builds import torch_compiler
 from cudal1_ci.sandboxed.forkserver import server
 from cudal1_ci.sandboxed.forkserver.client import Template
+from cudal1_ci.sandboxed.memory.accelerators import Cpu
+from cudal1_ci.sandboxed.verifier.calls import make_arguments
+from cudal1_ci.sandboxed.wire.arguments import Made
 from cudal1_ci.sandboxed.wire.programs import TextProgram
+from cudal1_ci.sandboxed.wire.verifier import Limits
 from tests.templates import start_template
 from tests.unit.sandboxed.messages import load_of, text, tree
 from tests.unit.verification.test_session import alive
@@ -153,6 +157,17 @@ def test_what_is_warmed_is_so_for_both(started):
     has = "    import sys; assert 'wave' in sys.modules\n"
     load(started, program(seen=True, asks=has + ASKS))
     load(started, program(seen=False, asks=has))
+
+
+@pytest.mark.starts_verifier
+def test_what_made_arguments_imported_is_there_for_the_next_process(started):
+    """`wave` is of the standard library, and nothing else here imports it."""
+    one = text("import sys, wave\ndef get_inputs():\n    return [1]\n")
+    found = make_arguments(
+        started, Cpu(), one, {"call": Made(function="get_inputs")}, Limits(60.0, 30.0), seed=0
+    )
+    assert found.sets
+    load(started, program(seen=False, asks="    assert 'wave' in sys.modules\n"))
 
 
 @pytest.mark.parametrize(

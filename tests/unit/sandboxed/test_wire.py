@@ -204,7 +204,8 @@ GOOD = {
     },
     runner.ListImported: {"names": ["numpy"]},
     runner.MakeCalls: {
-        "calls": [{"data": "gASV", "slots": [SLOT], "structure": [0], "masks": [0]}]
+        "calls": [{"data": "gASV", "slots": [SLOT], "structure": [0], "masks": [0]}],
+        "imported": ["einops"],
     },
     runner.CallSets: {"calls": [CALL], "flags": FLAGS},
     runner.Batch: CLAIM,
@@ -311,7 +312,7 @@ BAD = [
     (runner.CountDemand, {"demand": {"num_bytes": 12}}, "demand.convolution_flops"),
     (
         runner.MakeCalls,
-        {"calls": [{"data": "", "slots": [SLOT], "structure": [1], "masks": []}]},
+        {"calls": [{"data": "", "slots": [SLOT], "structure": [1], "masks": []}], "imported": []},
         "calls[0]",
     ),
     (runner.CallSets, {"calls": []}, "flags"),
