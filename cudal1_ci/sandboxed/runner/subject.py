@@ -583,17 +583,23 @@ def form_of(call: tuple[list[Any], dict[str, Any]]) -> tuple[str, list[int]]:
     return structure, [id(leaf) for leaf in leaves if leaf.numel() != 1]
 
 
-def generators_among(values: Iterable[Any], depth: int = 3) -> Iterator[torch.Generator]:
-    """Yield the generators that plain containers of a few items, and modules, hold."""
+def generators_among(
+    values: Iterable[Any], depth: int = 3, seen: set[int] | None = None
+) -> Iterator[torch.Generator]:
+    """Yield the generators that plain containers of a few items, and modules, hold. A module is
+    looked at once, not again as a part of each that is around it."""
+    seen = set() if seen is None else seen
     for value in values:
         if isinstance(value, torch.Generator):
             yield value
         elif isinstance(value, torch.nn.Module):
-            for one in torch.nn.Module.modules(value):
-                yield from generators_among(list(vars(one).values()), 1)
+            fresh = [one for one in torch.nn.Module.modules(value) if id(one) not in seen]
+            seen.update(map(id, fresh))
+            for one in fresh:
+                yield from generators_among(list(vars(one).values()), 1, seen)
         elif depth and type(value) in (dict, list, tuple) and len(value) <= MOST_ITEMS:
             items = value.values() if type(value) is dict else value
-            yield from generators_among(list(items), depth - 1)
+            yield from generators_among(list(items), depth - 1, seen)
 
 
 def seed_all(seed: int) -> None:

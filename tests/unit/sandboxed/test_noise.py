@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cudal1_ci.sandboxed.runner.subject import generators_among
 from cudal1_ci.sandboxed.timing.timed_checks import noise_left, timed_tolerances
 from cudal1_ci.sandboxed.verifier.cases import Case, Rejected
 from cudal1_ci.sandboxed.verifier.correctness import compare_values
@@ -240,3 +241,13 @@ def test_the_users_tolerance_stands():
     learned(case, oracle)
     assert {one.absolute for budgets in case.tolerances for one in budgets} == {1e-9}
     assert not passes(case, BIAS, torch.zeros_like)
+
+
+def test_generators_are_found_in_deep_models_at_once():
+    """A search that looked at a module again in each module around it would not end here."""
+    model = torch.nn.Linear(1, 1)
+    model.draws = [torch.Generator()]
+    found = model.draws[0]
+    for _ in range(60):
+        model = torch.nn.Sequential(model, torch.nn.ReLU())
+    assert [id(one) for one in generators_among([model, {"again": model}])] == [id(found)]
