@@ -176,6 +176,22 @@ def largest_error(
     return largest
 
 
+def is_near(
+    one: torch.Tensor, other: torch.Tensor, near: float, device: torch.device | None = None
+) -> bool:
+    """Return whether all floats of `one` are within `near` times the magnitude of `other`. Then no
+    element is far (`Difference.num_far`), which takes much longer to count. Of numbers that are
+    not finite this says nothing."""
+    if not is_inexact(one) or not one.numel():
+        return False
+    gaps = [
+        (widen(ours) - widen(theirs)).abs().max()
+        for ours, theirs in zip(pieces(one, device), pieces(other, device), strict=True)
+    ]
+    largest = float(torch.stack(gaps).max())
+    return math.isfinite(largest) and largest <= near * magnitude(other, device)
+
+
 def difference(
     candidate: torch.Tensor,
     reference: torch.Tensor,

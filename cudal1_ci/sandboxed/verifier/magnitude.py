@@ -48,7 +48,9 @@ def measure(tensor: torch.Tensor, device: torch.device | None = None) -> Magnitu
     """Return the magnitude, and the size from which on elements are a mask's. The computation is
     on `device`, where the tensor need not be."""
     whole = Magnitude(root_mean_square(tensor, device))
-    if whole.root_mean_square < 1:  # every mask's number is larger
+    # Every mask's number is larger than the magnitude, and no element is larger than the norm.
+    norm = whole.root_mean_square * math.sqrt(tensor.numel())
+    if whole.root_mean_square < 1 or norm < FILL_LEAST:
         return whole
     edge = math.inf
     for _ in range(MOST_FILLS):

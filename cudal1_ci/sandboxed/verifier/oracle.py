@@ -11,7 +11,7 @@ from ..forkserver.handles import RunnerFailure
 from ..wire.verdicts import Finding
 from .calls import answer_of
 from .cases import Case, Limits, Rejected, describe_leaf
-from .compare import Tolerance, as_bools, difference, is_inexact, loose, tolerance
+from .compare import Tolerance, as_bools, difference, is_inexact, is_near, loose, tolerance
 from .magnitude import magnitude, pieces
 from .rounding_noise import (
     Outputs,
@@ -109,8 +109,10 @@ def mismatch(case: Case, one: torch.Tensor, other: torch.Tensor, is_rounding: bo
     """Return why an output of the oracle cannot be the truth of the reference's. Of rounding it
     can, unless one of them is no number."""
     near = loose(one.dtype) if is_inexact(one) else 0.0
-    near = math.inf if is_rounding else near
-    found = difference(one, other, None, Tolerance(0.0, 0.0), case.accelerator.device, near)
+    near, device = math.inf if is_rounding else near, case.accelerator.device
+    if is_near(one, other, near, device):
+        return None
+    found = difference(one, other, None, Tolerance(0.0, 0.0), device, near)
     if not is_inexact(one) and found.excess > 1:
         return "holds other integers in float64"
     # Below the smallest normal float the dtype holds nothing.

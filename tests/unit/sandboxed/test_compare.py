@@ -9,7 +9,13 @@ import random
 import pytest
 import torch
 
-from cudal1_ci.sandboxed.verifier.compare import Tolerance, as_bools, difference, tolerance
+from cudal1_ci.sandboxed.verifier.compare import (
+    Tolerance,
+    as_bools,
+    difference,
+    is_near,
+    tolerance,
+)
 from cudal1_ci.sandboxed.verifier.inputs import each_same_at_once, each_same_bits, same_bits
 from cudal1_ci.sandboxed.verifier.magnitude import (
     PIECE_ELEMENTS,
@@ -271,6 +277,24 @@ def test_what_is_the_same_is_so_one_by_one_and_at_once(monkeypatch, most):
     assert [same_bits(*pair) for pair in pairs] == expected
     assert each_same_bits(pairs) == each_same_at_once(pairs) == expected
     assert each_same_bits([]) == each_same_at_once([]) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+@pytest.mark.parametrize("near", [1e-3, 1e-2, INF])
+def test_the_quick_look_says_near_only_where_no_element_is_far(dtype, near):
+    random = torch.Generator().manual_seed(1)
+    said = []
+    for off in (0.0, 1e-4, 3e-3, 2e-2, 1.0, INF, NAN):
+        for scale in (0.0, 1e-3, 1.0, 1e4):
+            other = scale * torch.randn(50, generator=random, dtype=torch.float64)
+            one = other.to(dtype)
+            one[7] += off * scale
+            full = difference(one, other, None, Tolerance(0.0, 0.0), near=near)
+            quick = is_near(one, other, near)
+            assert full.is_loose or not quick
+            said.append(quick)
+    assert any(said) and not all(said)
+    assert not is_near(torch.tensor([1, 2]), torch.tensor([1, 2]), near)
 
 
 def test_truth_values_keep_their_order():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -16,9 +18,12 @@ from cudal1_ci.sandboxed.verifier.spread import (
     WINDOW,
     deviation,
     explain,
+    extend,
     in_windows,
     learn_missing,
+    widened,
 )
+from cudal1_ci.sandboxed.wire.runner import WIDE_UNITS
 from tests.unit.sandboxed.test_learned_processes import learn
 from tests.unit.sandboxed.test_noise import case_of, learned
 
@@ -146,6 +151,49 @@ def test_infinities_deviate_without_end_and_equal_ones_not():
     other = torch.tensor([torch.inf, 1.0, torch.nan, 1.5])
     assert deviation(one, other).tolist() == [0.0, torch.inf, 0.0, 0.5]
     assert deviation(torch.tensor([True, False]), torch.tensor([True, True])).tolist() == [0, 1]
+
+
+def test_many_outputs_at_once_deviate_as_each_does(monkeypatch):
+    random = torch.Generator().manual_seed(2)
+    shapes = [(3, 4), (1,), (7,), (2, 2, 2)]
+    ours = [torch.randn(shape, generator=random) for shape in shapes]
+    answers = [[one + torch.randn(one.shape, generator=random) for one in ours] for _ in range(3)]
+    answers += [[*answers[0][:3], torch.full((2, 2, 2), torch.inf)], [*answers[1][:3], ours[3][:1]]]
+
+    def extended(num_answers):
+        found = [torch.zeros(one.shape) for one in ours]
+        for theirs in answers[:num_answers]:
+            extend(found, ours, theirs)
+        return found
+
+    at_once = [extended(number) for number in (3, 4, 5)]
+    assert spread_module.extend_at_once([torch.zeros(3)], [torch.ones(3)], [torch.zeros(3)])
+    monkeypatch.setattr(spread_module, "extend_at_once", lambda *_: False)
+    for number, found in zip((3, 4, 5), at_once, strict=True):
+        for one, other in zip(found, extended(number), strict=True):
+            assert (one is None and other is None) or torch.equal(one, other)
+
+
+@pytest.mark.parametrize("is_guessed", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_jumps_nowhere_has_the_budget_that_a_look_at_each_element_gives(
+    truth, monkeypatch, seed, is_guessed
+):
+    """The quick way out leaves the budget as it is only where each element would."""
+    random = torch.Generator().manual_seed(seed)
+    found = torch.rand(SIZE, generator=random) * 10.0 ** -(3 + 2 * seed)
+    case, _ = case_with(truth, monkeypatch, found)
+    settle_tolerances(case)
+    budget = replace(case.tolerances[0][0], is_guessed=is_guessed)
+    wide = found * WIDE_UNITS
+    quick = widened(case, 0, 0, budget, found, wide)
+    monkeypatch.setattr(spread_module, "loose", lambda dtype: -1.0)  # no quick way
+    monkeypatch.setattr(spread_module, "most_of", lambda *_: torch.full((SIZE,), torch.inf))
+    slow = widened(case, 0, 0, budget, found, wide)
+    assert replace(quick, local=None) == replace(slow, local=None)
+    assert (quick.local is None) == (slow.local is None)
+    if quick.local is not None:
+        assert torch.equal(quick.local, slow.local)
 
 
 def test_a_window_is_the_root_mean_square_of_neighbors():
