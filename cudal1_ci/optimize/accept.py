@@ -74,7 +74,8 @@ class Acceptor:
         # Where a hook or a test is, is not for `include` to say. Globs are those of the folder.
         exclude = config.exclude if is_at_top else ()
         self.config = msgspec.structs.replace(config, tests=True, include=(), exclude=exclude)
-        self.lock = threading.Lock()
+        self.lock, self.running = threading.Lock(), threading.Lock()
+        """What reads the tree, and what runs its programs: a search waits for no program."""
 
     @cached_property
     def readers(self) -> Readers:
@@ -133,26 +134,27 @@ class Acceptor:
             never = [one.detail for one in self.never_run()]
             key = content_hash([self.state, overlay, limit_s, never])
             found = self.archive.noted(NOTE, key, Acceptance)
-            if found is None:
-                deadline_s = began_s + min(limit_s, max(left_s, 0.0) / 4)
-                found = self.found(evaluation, program, qualname, deadline_s)
-                elapsed_s = time.monotonic() - began_s
-                found = msgspec.structs.replace(found, elapsed_s=elapsed_s)
-                if not any(one.detail == SPENT for one in found.lines):
-                    self.archive.note(NOTE, key, found)
+            lines = self.lines_of(evaluation) if found is None else ()
+        if found is None:
+            searched = Acceptance(num_files=self.readers.num_files, lines=lines)
+            deadline_s = began_s + min(limit_s, max(left_s, 0.0) / 4)
+            found = (
+                searched if searched.broken else self.ran(searched, program, qualname, deadline_s)
+            )
+            found = msgspec.structs.replace(found, elapsed_s=time.monotonic() - began_s)
+            if not any(one.detail == SPENT for one in found.lines):
+                self.archive.note(NOTE, key, found)
         return msgspec.structs.replace(evaluation, acceptance=found)
 
-    def found(
-        self, evaluation: Evaluation, program: TreeProgram, qualname: str, deadline_s: float
+    def ran(
+        self, searched: Acceptance, program: TreeProgram, qualname: str, deadline_s: float
     ) -> Acceptance:
-        """Return what the search says of a patch and, where that refuses nothing, the programs."""
-        searched = Acceptance(num_files=self.readers.num_files, lines=self.lines_of(evaluation))
-        if searched.broken:
-            return searched
+        """Return what the search says of a patch, with what the programs say."""
         ran = Compared()
-        if self.programs is not None:
-            overlay = [self.placed(one) for one in program.overlay]
-            ran = self.programs.compared(overlay, qualname, deadline_s)
+        with self.running:
+            if self.programs is not None:
+                overlay = [self.placed(one) for one in program.overlay]
+                ran = self.programs.compared(overlay, qualname, deadline_s)
         lines = (*ran.lines, *searched.lines, *self.never_run())
         return msgspec.structs.replace(
             searched,

@@ -16,6 +16,7 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -435,6 +436,10 @@ class TargetSearch:
             return Situation(kind)
         return Situation(kind, seen.total_us, seen.category or UNKNOWN)
 
+    def has_confirmed(self) -> bool:
+        """Return whether a gain was confirmed."""
+        return speedups.best(self.evaluations, self.problem.workloads) is not None
+
     def best_log(self) -> float:
         """Return the log of the highest speedup that was found, 0 of none."""
         return max([0.0, *(log_of(one) or 0.0 for one in self.evaluations)])
@@ -473,9 +478,7 @@ class TargetSearch:
             if place is None:
                 break
             winner = self.evaluations[place]
-            examined = self.examined(winner) if winner.contract is None else winner
-            if not examined.is_refused:
-                examined = self.accepted(examined)
+            examined = self.looked_through(winner)
             if examined is winner:
                 break
             self.evaluations[place] = examined
@@ -486,14 +489,29 @@ class TargetSearch:
 
     def note_gain(self) -> None:
         """Note whether there is a proposal. Only then is time kept for what it is worth."""
-        best = speedups.best(self.evaluations, self.problem.workloads)
-        self.context.pace.has_gain |= best is not None and not self.waits_for_examination
+        self.context.pace.has_gain |= self.has_confirmed() and not self.waits_for_examination
 
     def examine_confirmed(self) -> bool:
         """Examine what was confirmed and waits for it."""
         if self.waits_for_examination:
             self.examine_winners()
         return True
+
+    def looked_through(self, winner: Evaluation) -> Evaluation:
+        """Return an evaluation with its contract and, unless that is broken, with what its
+        repository says; the same where nothing is new. On a GPU the repository's programs, which
+        run on the processor, run while the contract is tried."""
+        if winner.contract is not None or self.context.session.device().kind == "cpu":
+            examined = self.examined(winner) if winner.contract is None else winner
+            return examined if examined.is_refused else self.accepted(examined)
+        beside = ThreadPoolExecutor(1)
+        try:
+            asked = beside.submit(self.asked_repository, winner)
+            examined = self.examined(winner)
+            accepted = msgspec.structs.replace(examined, acceptance=asked.result().acceptance)
+        finally:
+            beside.shutdown(wait=False)
+        return examined if examined.is_refused else self.told(examined, accepted)
 
     def examined(self, winner: Evaluation) -> Evaluation:
         """Return an evaluation with its contract; the same where the settings leave it out."""
@@ -508,23 +526,31 @@ class TargetSearch:
 
     def accepted(self, winner: Evaluation) -> Evaluation:
         """Return an evaluation with what its repository says; the same where that is known."""
+        return self.told(winner, self.asked_repository(winner))
+
+    def asked_repository(self, winner: Evaluation) -> Evaluation:
+        """Return an evaluation with what its repository says, which nobody was told."""
         context = self.context
         if context.acceptor is None or winner.acceptance is not None:
             return winner
-        found = context.acceptor.accepted(winner, context.left_s(), self.target.qualname)
-        if found.acceptance is not None:
-            context.progress.notice(f"{self.target.qualname}: {acceptance_text(found.acceptance)}")
-        return found
+        return context.acceptor.accepted(winner, context.left_s(), self.target.qualname)
+
+    def told(self, before: Evaluation, after: Evaluation) -> Evaluation:
+        """Tell what the repository says of an evaluation, where that is new, and return it; else
+        the one before."""
+        if after.acceptance is None or after.acceptance is before.acceptance:
+            return before
+        text = acceptance_text(after.acceptance)
+        self.context.progress.notice(f"{self.target.qualname}: {text}")
+        return after
 
     def is_refused(self, index: int) -> bool:
         """Return whether code of the repository relies on what a screened candidate leaves out. It
         is read before anything is measured again."""
         if self.context.acceptor is None:
             return False
-        found = self.context.acceptor.searched(self.evaluations[index])
-        if found.acceptance is not None and found is not self.evaluations[index]:
-            text = acceptance_text(found.acceptance)
-            self.context.progress.notice(f"{self.target.qualname}: {text}")
+        before = self.evaluations[index]
+        found = self.told(before, self.context.acceptor.searched(before))
         self.evaluations[index] = found
         return found.is_refused
 
@@ -719,8 +745,7 @@ class TargetSearch:
         for number, index in enumerate(one for one in found if not self.is_refused(one)):
             if number >= NUM_CONFIRMED and examines:
                 self.examine_winners()
-            has_gain = speedups.best(self.evaluations, workloads) is not None
-            most = NUM_CONFIRMED if has_gain else MOST_CONFIRMED
+            most = NUM_CONFIRMED if self.has_confirmed() else MOST_CONFIRMED
             if number >= most or context.is_over() or self.is_beaten(index):
                 break
             if self.confirming_left_s() < LEAST_CONFIRMED_S and context.pace.has_gain:

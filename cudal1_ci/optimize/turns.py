@@ -10,8 +10,9 @@ one that a verifier is at. Without a budget, and with a model, all of a target i
 
 On a GPU the largest models come first. Each is compiled as a whole and replayed as a CUDA graph,
 which is where most of the gain is when a call launches many small kernels. A run that stops after a
-few modules could not say what the model gains. Once a model is faster as a whole, the modules
-inside it count for less.
+few modules could not say what the model gains. What takes minutes on top of a first gain waits for
+the first try of the other models. Once a model is faster as a whole, the modules inside it count
+for less.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class Turns:
                     self.whole.discard(number)
                 self.worths[number] = self.worth(number, later)
                 now = self.worth(number, step.rate)
-                leaves = self.changes and number not in self.whole and may_leave(search, step)
+                stays = number in self.whole and not search.has_confirmed()
+                leaves = self.changes and not stays and may_leave(search, step)
                 if leaves and self.is_outbid(now):
                     leave(search)
                     return

@@ -58,11 +58,13 @@ def examine(
     limits: Limits,
     *,
     profiles: bool = False,
+    follows_gradients: bool = True,
     hold: Callable[[str, RunnerHandle, ExitStack], None] | None = None,
 ) -> Examined:
     """Return what is known of a candidate that is right.
 
-    `profiles` reads its kernels too, in the existing process. `hold` takes over that process, by
+    `profiles` reads its kernels too, in the existing process. `follows_gradients` of a call for
+    inference as well (gradient_flow.py). `hold` takes over that process, by
     the workload's name, instead of its end; not a process in which a call has failed. Not both: a
     process that was profiled is not timed.
 
@@ -85,7 +87,9 @@ def examine(
             findings += compare_order(case, template, runner, limits)
             special = specialization(case, template, runner, program, limits)
             rows = rows_of(case, runner, limits) if profiles else None
-            lost = compare_reach(case, template, runner, program, limits)
+            lost = []
+            if follows_gradients:
+                lost = compare_reach(case, template, runner, program, limits)
             if hold is not None and not special and not lost:
                 hold(case.name, runner, stack.pop_all())
     except RunnerFailure as failure:

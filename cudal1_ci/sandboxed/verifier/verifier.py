@@ -20,10 +20,12 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from ..builds.build_keys import architecture_of
+from ..builds.torch_compiler import modules_for
 from ..confinement import missing
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
@@ -394,9 +396,14 @@ class Verifier:
         under the weights that both draw, as in KernelBench; with "shared" under those that both
         have, in train mode too. Raises Rejected."""
         hold = self.kept.hold if self.keeps else None
+        look = partial(
+            examine,
+            profiles=profiles,
+            follows_gradients=not self.is_compiled_for_training(program),
+            hold=hold,
+        )
         try:
-            found = examine(case, self.template, program, limits, profiles=profiles, hold=hold)
-            return case, found
+            return case, look(case, self.template, program, limits)
         except OtherState as rejected:
             if self.weights == "checkpoint" or (self.weights == "seed" and case.train):
                 raise
@@ -404,7 +411,7 @@ class Verifier:
         keys = differs.shared if self.weights == "shared" else None
         try:
             drawn = self.other_case(case, keys)
-            found = examine(drawn, self.template, program, limits, profiles=profiles, hold=hold)
+            found = look(drawn, self.template, program, limits)
         except Rejected as rejected:
             # It may draw other weights; its place on the caller's stream does not depend on them.
             is_of_values = rejected.status in ("incorrect_values", "precision")
@@ -416,6 +423,12 @@ class Verifier:
             how = f"with {len(keys)} weights and buffers that both have"
         found.findings.append(Finding(rule="state.keys", message=f"{differs}; verified {how}"))
         return drawn, found
+
+    def is_compiled_for_training(self, program: Program) -> bool:
+        """Return whether a program asks for the compiler, and a workload compares its gradients.
+        To follow those of a call for inference would compile it once more."""
+        trains = any(case.train for case in self.cases.values())
+        return trains and bool(modules_for(program, keeps_environment=True))
 
     def other_case(self, case: Case, keys: tuple[str, ...] | None) -> Case:
         """Return a workload whose state is drawn by constructors, but for some keys."""

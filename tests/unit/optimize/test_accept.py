@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from cudal1_ci.records import (
 )
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.wording import acceptance_text
-from tests.fakes import FakeProposer, FakeSession, a_problem, an_evaluation
+from tests.fakes import CPU, GPU, FakeProposer, FakeSession, a_problem, an_evaluation
 from tests.unit.discover.test_readers import FUSED, HOOK, MODEL, OLD
 from tests.unit.optimize.test_pipeline import Screening, Setting
 
@@ -224,6 +225,70 @@ def test_only_what_keeps_its_contract_is_asked_about(tmp_path):
     entry = reviewed(tmp_path, session, acceptor)
     assert acceptor.asked == ["slow"]
     assert best_source(entry) == "slow"
+
+
+class AtOnce(FakeSession):
+    """Tries a contract on a GPU for as long as the repository's programs run."""
+
+    def __init__(self, answers, device):
+        super().__init__(answers)
+        self.kind, self.began, self.programs = device, threading.Event(), threading.Event()
+        self.overlapped = False
+
+    def device(self):
+        return self.kind
+
+    def examine_contract(self, problem, evaluation):
+        self.began.set()
+        self.overlapped |= self.programs.wait(5 if self.kind is GPU else 0.1)
+        return super().examine_contract(problem, evaluation)
+
+
+class Meeting(Refusing):
+    """Runs its programs while a contract is tried, if one is."""
+
+    def __init__(self, session):
+        super().__init__()
+        self.session = session
+
+    def accepted(self, evaluation, left_s, qualname):
+        if self.session.kind is GPU:
+            assert self.session.began.wait(5)
+        self.session.programs.set()
+        return super().accepted(evaluation, left_s, qualname)
+
+
+@pytest.mark.parametrize(("device", "overlaps"), [(GPU, True), (CPU, False)])
+def test_on_a_gpu_programs_run_while_the_contract_is_tried(tmp_path, device, overlaps):
+    session = AtOnce(ANSWERS, device)
+    entry = reviewed(tmp_path, session, Meeting(session))
+    assert session.overlapped is overlaps
+    assert best_source(entry) == "fast"
+    assert entry.evaluations[entry.best].acceptance.num_tests == 3
+    assert entry.evaluations[entry.best].contract
+
+
+def test_what_breaks_its_contract_on_a_gpu_is_not_said_to_be_accepted(tmp_path):
+    session = AtOnce(ANSWERS, GPU)
+    session.breaking = ["fast"]
+    entry = reviewed(tmp_path, session, Meeting(session))
+    assert best_source(entry) == "slow"
+    found = {one.candidate.program.source: one.acceptance for one in entry.evaluations}
+    assert found["fast"] is None and found["slow"].num_tests == 3
+
+
+def test_a_search_waits_for_no_program(tmp_path, archive):
+    write(tmp_path, hooked=HOOK)
+    acceptor = Acceptor(tmp_path, DiscoveryConfig(), archive)
+    refused = patched(tmp_path, MODEL.replace(OLD, FUSED))
+    with acceptor.running:  # as a slot does whose programs run
+        found = []
+        search = threading.Thread(
+            target=lambda: found.append(acceptor.searched(refused)), daemon=True
+        )
+        search.start()
+        search.join(20)
+    assert found and found[0].is_refused
 
 
 def test_what_the_search_refuses_is_not_confirmed(tmp_path):

@@ -204,6 +204,28 @@ def test_on_a_gpu_a_model_is_wrapped_before_its_parts_are_edited(tmp_path, clock
     assert session("graph", device=GPU).limits[0] == 250.0
 
 
+def test_a_compilation_on_top_of_a_gain_waits_for_the_first_try_of_other_models(tmp_path, clock):
+    """Where the first try gained nothing, the model keeps its turn."""
+    ranking = seen(cuda_graph=0.8, compile=0.5, scan=0.1)
+    wrappers = ("cuda_graph", "compile")
+    strategy = Edits(model=wrappers, other=wrappers, block=("scan",), part=("scan",))
+    roots = ROOTS | dict.fromkeys(("other", "part"), a_target(qualname="other").address)
+
+    def order(name, graph):
+        folder = tmp_path / name
+        folder.mkdir()
+        speedups = {"cuda_graph": graph, "compile": 1.1, "scan": 1.0}
+        shares = {"block": 0.5, "part": 0.4, "model": 0.05, "other": 0.05}
+        return run(
+            folder, clock, ranking, strategy, speedups, budget_s=2000.0, device=GPU, roots=roots,
+            **shares,
+        )[0].order  # fmt: skip
+
+    fast, slow = order("fast", 3.0), order("slow", 1.0)
+    assert fast.index("other:cuda_graph!") < fast.index("model:compile")
+    assert slow.index("model:compile") < slow.index("other:cuda_graph")
+
+
 def test_what_was_confirmed_is_examined_before_another_target_has_its_turn(
     tmp_path, clock, monkeypatch
 ):

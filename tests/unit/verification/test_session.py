@@ -787,6 +787,20 @@ def test_a_patch_that_cuts_gradients_off_is_shown(session, tree, helper, lost):
     assert messages == [] if lost is None else messages[0].startswith(lost)
 
 
+@pytest.mark.parametrize(("beside", "is_shown"), [("", True), ("  # torch.compile", False)])
+def test_a_compiled_patch_is_not_compiled_again_where_its_gradients_are_compared(
+    session, tree, beside, is_shown
+):
+    """This one cuts gradients off outside of training; to see that takes a third compilation."""
+    (infer,) = tree.workloads
+    train = msgspec.structs.replace(infer, name="train", mode="train")
+    problem = msgspec.structs.replace(tree, workloads=(train, infer))
+    cut = f"return y if self.training else y.detach(){beside}"
+    verdict = session.examine(problem, overlaid(problem, "src/pkg/deep/block.py", "return y", cut))
+    assert verdict.status == "passed", verdict
+    assert ("gradients.lost" in {one.rule for one in verdict.findings}) is is_shown
+
+
 def test_a_patch_that_dies_of_gradients_is_timed_by_another_process(tree, clock, kept_verifiers):
     """A single launch keeps the process that was examined, but not one in which a call failed."""
     dies = "x + x if not torch.is_grad_enabled() else __import__('os')._exit(3)"
