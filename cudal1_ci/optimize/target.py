@@ -89,6 +89,9 @@ MOST_CONFIRMED = 4
 INTERRUPTED = "the run was interrupted"
 SPENT = "not reached: the budget was spent"
 DEVICE_IN_USE = "not reached: another process measured on the device until the budget was spent"
+UNEXAMINED = (
+    "something faster was confirmed, and the budget was spent before its contract was examined"
+)
 FELL = "{reason}; what was verified before is kept, the rest was not tried"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 NO_KERNEL_PROPOSED = (
@@ -269,6 +272,8 @@ class TargetSearch:
         """Why candidates were left out, by their ids."""
         self.waits_for_examination = False
         """Whether something was confirmed that is not examined yet, so that it is not proposed."""
+        self.examined_ids: set[str] = set()
+        """Candidates that were examined and may be proposed, also where a faster one waits."""
 
     def look(self) -> tuple[list[Candidate], str | None]:
         """Return what is to be tried first, and why nothing of it is; None where there is no
@@ -480,6 +485,7 @@ class TargetSearch:
             winner = self.evaluations[place]
             examined = self.looked_through(winner)
             if examined is winner:
+                self.examined_ids.add(winner.candidate.id)
                 break
             self.evaluations[place] = examined
             self.context.keep(self.target, examined)
@@ -489,7 +495,17 @@ class TargetSearch:
 
     def note_gain(self) -> None:
         """Note whether there is a proposal. Only then is time kept for what it is worth."""
-        self.context.pace.has_gain |= self.has_confirmed() and not self.waits_for_examination
+        self.context.pace.has_gain |= self.proposed() is not None
+
+    def proposed(self) -> int | None:
+        """Return the index of what is proposed: the best one, or the best one that was examined
+        where another waits for that."""
+        workloads = self.problem.workloads
+        if not self.waits_for_examination:
+            return speedups.best(self.evaluations, workloads)
+        known = [n for n, e in enumerate(self.evaluations) if e.candidate.id in self.examined_ids]
+        place = speedups.best([self.evaluations[number] for number in known], workloads)
+        return None if place is None else known[place]
 
     def examine_confirmed(self) -> bool:
         """Examine what was confirmed and waits for it."""
@@ -680,7 +696,9 @@ class TargetSearch:
         """Return what failed on the target: the recording, strategies and single rules."""
         failed = self.context.failed(self.target)
         has_none = self.no_recording is not None and self.evaluations
+        is_unexamined = self.waits_for_examination and self.has_confirmed()
         return (
+            *((UNEXAMINED,) if is_unexamined else ()),
             *((NOT_RECORDED.format(reason=self.no_recording),) if has_none else ()),
             *(f"{name}: {reason}" for name, reason in failed.items()),
             *self.noticed.failures,
@@ -850,9 +868,7 @@ class TargetSearch:
             opinion_use=self.review.use() if self.review else None,
             contradictions=self.contradictions(),
             reused=tuple(self.reused),
-            best=None
-            if self.waits_for_examination
-            else speedups.best(self.evaluations, self.problem.workloads),
+            best=self.proposed(),
         )
 
     def contradictions(self) -> tuple[Contradiction, ...]:

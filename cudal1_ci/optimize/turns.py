@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.ranking import is_source_edit
-from cudal1_ci.optimize.roots import MOST_ROOTS, recorded_roots
+from cudal1_ci.optimize.roots import recorded_roots
 from cudal1_ci.optimize.target import (
     INTERRUPTED,
     Step,
@@ -80,8 +80,7 @@ class Turns:
         """Return the models that are tried as wholes first."""
         if not self.posed or self.context.session.device().kind != "cuda":
             return set()
-        found = [n for n in self.posed if self.inside_share(n) > self.weights[n]]
-        return set(sorted(found, key=self.inside_share, reverse=True)[:MOST_ROOTS])
+        return {n for n in self.posed if self.inside_share(n) > self.weights[n]}
 
     def inside_share(self, number: int) -> float:
         """Return the share of the traced time of what is inside of a target."""
@@ -168,6 +167,7 @@ class Turns:
                 leaves = self.changes and not stays and may_leave(search, step)
                 if leaves and self.is_outbid(now):
                     leave(search)
+                    self.note_gain(search)
                     return
             self.end(number)
         except SlotLost:
@@ -197,10 +197,14 @@ class Turns:
         """Keep what became of a target that is done."""
         self.worths.pop(number, None)
         self.context.pace.num_open -= 1
-        found = self.entries[number] = entry_of(self.searches[number], self.targets[number])
-        best = found.evaluations[found.best].candidate if found.best is not None else None
-        if best is not None and not is_source_edit(best):
-            self.gained.add(found.target.address)
+        self.entries[number] = entry_of(self.searches[number], self.targets[number])
+        self.note_gain(self.searches[number])
+
+    def note_gain(self, search: TargetSearch) -> None:
+        """Note whether a model is faster as a whole."""
+        best = search.proposed()
+        if best is not None and not is_source_edit(search.evaluations[best].candidate):
+            self.gained.add(search.target.address)
 
     def end_what_is_open(self) -> None:
         """Keep what became of targets that were begun, and note whether time was missing."""
@@ -218,7 +222,9 @@ class Turns:
         is_last = problem is not None and speedups.is_negligible(problem, least)
         urgency = -2 * planned.target.only_uses_change - is_last
         if number in self.whole:
-            return urgency + 1, self.inside_share(number) * rate
+            search = self.searches.get(number)
+            is_first = search is None or not search.has_confirmed()
+            return urgency + is_first, self.inside_share(number) * rate
         return urgency, self.weights[number] * rate
 
 

@@ -14,6 +14,7 @@ from cudal1_ci.optimize.context import LEAST_EXAMINED_S, Pace, ReviewConfig, Run
 from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, cells_of
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.target import AT_THE_BOUND, LEAST_CONFIRMED_S, SPENT, TargetSearch
+from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Edit, TextProgram, Understanding
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -224,6 +225,48 @@ def test_a_compilation_on_top_of_a_gain_waits_for_the_first_try_of_other_models(
     fast, slow = order("fast", 3.0), order("slow", 1.0)
     assert fast.index("other:cuda_graph!") < fast.index("model:compile")
     assert slow.index("model:compile") < slow.index("other:cuda_graph")
+
+
+def test_each_model_of_a_zoo_is_tried_as_a_whole_before_any_of_its_parts(tmp_path, clock):
+    """And what is put on top of a gain is worth no more than what else there is."""
+    names = [f"model{number}" for number in range(9)]
+    parts = {f"part{number}": ("scan",) for number in range(9)}
+    strategy = Edits(**dict.fromkeys(names, ("cuda_graph", "compile")), **parts)
+    addresses = [a_target(qualname=name).address for name in names]
+    roots = dict(zip((*names, *parts), addresses * 2, strict=True))
+    shares = dict.fromkeys(names, 0.01) | dict.fromkeys(parts, 0.1)
+    ranking = seen(cuda_graph=0.8, compile=0.1, scan=0.5)
+    speedups = {"cuda_graph": 3.0, "compile": 1.1, "scan": 1.0}
+    session, _ = run(
+        tmp_path, clock, ranking, strategy, speedups, budget_s=5000.0, device=GPU, roots=roots,
+        **shares,
+    )  # fmt: skip
+    kinds = [one.partition(":")[2] for one in session.order]
+    assert kinds[:18] == ["cuda_graph", "cuda_graph!"] * 9
+    assert kinds.index("scan") < kinds.index("compile")
+
+
+def test_what_was_examined_stays_proposed_where_no_time_is_left_for_a_faster_one(
+    tmp_path, clock, monkeypatch
+):
+    monkeypatch.setattr(target, "TreeProgram", TextProgram)
+    ranking = seen(scan=1.0, norm=0.6, gelu=0.3)
+    strategy = Edits(one=("scan", "norm"), two=("gelu",))
+    speedups = {"scan": 2.0, "norm": 3.0, "gelu": 1.0}
+    tried = FakeSession.examine_contract
+
+    def examine_contract(self, problem, evaluation):
+        if evaluation.candidate.program.source == "norm":
+            raise GaveUp("the budget was spent")
+        return tried(self, problem, evaluation)
+
+    monkeypatch.setattr(FakeSession, "examine_contract", examine_contract)
+    _, report = run(tmp_path, clock, ranking, strategy, speedups, budget_s=1000.0)
+    entry = report.entries[0]
+    assert [one.candidate.program.source for one in entry.evaluations] == ["scan", "norm"]
+    assert entry.evaluations[1].contract is None
+    assert entry.best == 0
+    assert target.UNEXAMINED in entry.warnings
 
 
 def test_what_was_confirmed_is_examined_before_another_target_has_its_turn(
