@@ -75,6 +75,7 @@ def later(report: dict[str, Any], made_with: str, note: str) -> dict[str, Any]:
     """Return what a later scan of some targets measured of candidates."""
     measured = [
         {
+            "path": entry["target"]["path"],
             "target": entry["target"]["qualname"],
             "proposer": one["candidate"]["proposer"],
             "phase": one["phase"],

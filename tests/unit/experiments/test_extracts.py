@@ -231,6 +231,18 @@ def test_the_page_on_repositories_states_what_root_models_gained(experiment_modu
     assert len(graphs) == 3
     assert all("GaussianDiffusion" in one["target"] for one in graphs)
     assert "CUDA graphs of three returned wrong values" in page
+    lines = " ".join(page.split())
+    (vit,) = (one for one in raw["repositories"] if "vit" in one["repository"])
+    calls: dict[str, list[str]] = {}
+    for one in vit["later"]["measured"]:  # in training, then in inference
+        if one["phase"] == "confirmed" and ":compile" not in one["proposer"]:
+            name = f"`{one['path'].rpartition('/')[2]}:{one['target']}`"
+            interval = (one[key] for key in ("speedup", "speedup_low", "speedup_high"))
+            calls.setdefault(name, []).append(interval_text(*interval))
+    assert len(calls) == 5
+    for name, (trained, inferred) in calls.items():
+        assert f"{name} {trained} and {inferred}" in lines
+    assert f"(commit `{vit['later']['made_with']}`, `--budget 9m`" in page
     later = diffusion["later"]
     assert f"(commit `{later['made_with']}`, 7 min with the harvest" in page
     texts: dict[str, list[str]] = {}
@@ -240,7 +252,6 @@ def test_the_page_on_repositories_states_what_root_models_gained(experiment_modu
         said = texts.setdefault(one["target"], [one["phase"]])
         said.append(interval_text(*interval))
     repetitions = {"confirmed": "confirmed", "screened": "one repetition"}
-    lines = " ".join(page.split())
     for target, (phase, trained, inferred) in texts.items():
         said = f"{target}: training {trained}, inference {inferred}, {repetitions[phase]}."
         assert said in lines
