@@ -42,6 +42,7 @@ from ..wire.tensors import Slot, StateSlot, bare
 from ..wire.verdicts import CallCost, Demand, Finding, KernelTime, Status, Verdict
 from ..wire.verifier import Limits as Limits
 from .compare import Difference, Tolerance, difference, tolerance
+from .glance import Glance
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan, num_together
 
@@ -160,6 +161,8 @@ class Case:
     expected: Answer | None = None
     oracle: list[list[torch.Tensor] | None] = field(default_factory=list)
     """Outputs in float64, by trial: None where they are not the truth of the reference's."""
+    glances: dict[tuple[int, int], Glance] = field(default_factory=dict)
+    """What was seen at once of outputs and their oracle, by trial and number (glance.py)."""
     tolerances: list[list[Tolerance]] = field(default_factory=list)
     explained: set[int] = field(default_factory=set)
     """Trials whose budgets include all that rounding may do (spread.py)."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from .glance import Glance
 from .magnitude import magnitude, measure, most_elements, pieces, widen
 
 
@@ -123,8 +124,9 @@ def tolerance(
     noise: float = 0.0,
     *,
     has_spread: bool = False,
+    glance: Glance | None = None,
 ) -> Tolerance:
-    """Return the budget of one output leaf.
+    """Return the budget of one output leaf. A `glance` is at its oracle.
 
     `given` is the user's (atol, rtol) and takes precedence. `known` is the allowance on other
     inputs, as a share of the output's magnitude. `noise`, where there is little but rounding, is
@@ -141,11 +143,14 @@ def tolerance(
         eps = max(eps, 1e-14)
     allowed = allowance(reference.dtype)
     truth = oracle if oracle is not None else reference
-    found = measure(truth, device)
-    scale = found.root_mean_square
+    if glance is not None and oracle is not None:
+        scale, error = glance.root_mean_square, glance.error
+    else:
+        found = measure(truth, device)
+        scale = found.root_mean_square
+        error = 0.0 if oracle is None else largest_error(reference, oracle, device, found.below)
     is_guessed = oracle is None and not has_spread
     floor = allowed.no_oracle_multiple if is_guessed else 1.0
-    error = 0.0 if oracle is None else largest_error(reference, oracle, device, found.below)
     absolute = max(allowed.absolute_eps * eps * floor, known) * scale
     absolute = max(absolute, allowed.error_multiple * error, noise)
     # An expected output of exact zeros has no magnitude: one rounding of a number near 1 passes.
@@ -177,11 +182,17 @@ def largest_error(
 
 
 def is_near(
-    one: torch.Tensor, other: torch.Tensor, near: float, device: torch.device | None = None
+    one: torch.Tensor,
+    other: torch.Tensor,
+    near: float,
+    device: torch.device | None = None,
+    glance: Glance | None = None,
 ) -> bool:
     """Return whether all floats of `one` are within `near` times the magnitude of `other`. Then no
     element is far (`Difference.num_far`), which takes much longer to count. Of numbers that are
     not finite this says nothing."""
+    if glance is not None:
+        return glance.error <= near * glance.root_mean_square
     if not is_inexact(one) or not one.numel():
         return False
     gaps = [

@@ -12,6 +12,7 @@ from ..wire.verdicts import Finding
 from .calls import answer_of
 from .cases import Case, Limits, Rejected, describe_leaf
 from .compare import Tolerance, as_bools, difference, is_inexact, is_near, loose, tolerance
+from .glance import Glance, glances
 from .magnitude import magnitude, pieces
 from .rounding_noise import (
     Outputs,
@@ -54,8 +55,13 @@ def accept(case: Case, oracle: Outputs) -> str | None:
             reasons[number] = "its outputs have other shapes in float64"
             case.oracle.append(None)
         else:
-            pairs = zip(ours, theirs, strict=True)
-            case.oracle.append([with_the_largest(*pair, device) for pair in pairs])
+            exact = list(theirs)
+            for leaf, seen in enumerate(glances(ours, theirs, device)):
+                if seen is None:
+                    exact[leaf] = with_the_largest(ours[leaf], theirs[leaf], device)
+                else:
+                    case.glances[number, leaf] = seen
+            case.oracle.append(exact)
     while True:
         if not any(one and is_stated(case, number) for number, one in enumerate(case.oracle)):
             case.oracle = [None] * len(expected)
@@ -77,7 +83,9 @@ def find_misfits(case: Case) -> dict[int, str]:
         if theirs is None:
             continue
         for leaf, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            reason = mismatch(case, one, other, may_be_rounding(case, number, leaf))
+            is_rounding = may_be_rounding(case, number, leaf)
+            seen = case.glances.get((number, leaf))
+            reason = mismatch(case, one, other, is_rounding, seen)
             if reason is not None and number not in found:
                 found[number] = f"{describe_leaf(case, number, leaf)} {reason}"
     return found
@@ -105,12 +113,18 @@ def forms_of(outputs: list[torch.Tensor]) -> list[tuple[torch.Size, bool]]:
     return [(one.shape, is_inexact(one)) for one in outputs]
 
 
-def mismatch(case: Case, one: torch.Tensor, other: torch.Tensor, is_rounding: bool) -> str | None:
+def mismatch(
+    case: Case,
+    one: torch.Tensor,
+    other: torch.Tensor,
+    is_rounding: bool,
+    seen: Glance | None = None,
+) -> str | None:
     """Return why an output of the oracle cannot be the truth of the reference's. Of rounding it
     can, unless one of them is no number."""
     near = loose(one.dtype) if is_inexact(one) else 0.0
     near, device = math.inf if is_rounding else near, case.accelerator.device
-    if is_near(one, other, near, device):
+    if is_near(one, other, near, device, seen):
         return None
     found = difference(one, other, None, Tolerance(0.0, 0.0), device, near)
     if not is_inexact(one) and found.excess > 1:
@@ -126,10 +140,10 @@ def settle_tolerances(case: Case) -> None:
     """Settle the budget of every output of every trial."""
     assert case.expected is not None
     for number, outputs in enumerate(case.expected.outputs):
-        budgets = []
+        budgets, device = [], case.accelerator.device
         for leaf, pair in enumerate(zip(outputs, case.truth(number), strict=True)):
-            rounding = rounding_at(case, number, leaf, *pair)
-            budgets.append(tolerance(*pair, case.given, case.accelerator.device, noise=rounding))
+            noise, seen = rounding_at(case, number, leaf, *pair), case.glances.get((number, leaf))
+            budgets.append(tolerance(*pair, case.given, device, noise=noise, glance=seen))
         case.tolerances.append(budgets)
 
 

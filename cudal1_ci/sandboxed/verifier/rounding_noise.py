@@ -50,7 +50,7 @@ def usual_errors(case: Case) -> list[float]:
         return []
     return [
         max(
-            largest_error(ours[leaf], theirs[leaf], case.accelerator.device)
+            error_at(case, number, leaf, ours[leaf], theirs[leaf])
             for number, ours, theirs in pairs
             if is_stated(case, number)
         )
@@ -71,28 +71,41 @@ def find_noise(case: Case, usual: list[float]) -> dict[int, float]:
     first = max(call.num_leaves for call in case.expected.calls)
     found = {}
     for leaf in range(first, len(usual)):
-        pairs = [(ours[leaf], theirs[leaf]) for _, ours, theirs in fitting(case)]
+        pairs = [(number, ours[leaf], theirs[leaf]) for number, ours, theirs in fitting(case)]
         if (
-            pairs[0][0].is_floating_point()
-            and all(is_zero(case, *pair, usual[leaf]) for pair in pairs)
-            and any(bool(exact.any()) for _, exact in pairs)
+            pairs[0][1].is_floating_point()
+            and all(is_zero(case, n, leaf, ours, exact, usual[leaf]) for n, ours, exact in pairs)
+            and any(bool(exact.any()) for _, _, exact in pairs)
         ):
             found[leaf] = NOISE_MULTIPLE * usual[leaf]
     return found
 
 
-def is_zero(case: Case, ours: torch.Tensor, exact: torch.Tensor, usual: float) -> bool:
+def error_at(case: Case, number: int, leaf: int, ours: torch.Tensor, exact: torch.Tensor) -> float:
+    """Return the reference's largest error in an output of a trial."""
+    seen = case.glances.get((number, leaf))
+    return largest_error(ours, exact, case.accelerator.device) if seen is None else seen.error
+
+
+def is_zero(
+    case: Case, number: int, leaf: int, ours: torch.Tensor, exact: torch.Tensor, usual: float
+) -> bool:
     """Return whether an output of a trial is zero in truth. A sum of few numbers may be exact by
     chance: the `usual` error counts where it is larger."""
-    device = case.accelerator.device
-    largest = largest_error(exact, exact.new_zeros(()).expand_as(exact), device)
-    return largest <= TRUTH_SHARE * max(largest_error(ours, exact, device), usual)
+    device, seen = case.accelerator.device, case.glances.get((number, leaf))
+    if seen is None:
+        largest = largest_error(exact, exact.new_zeros(()).expand_as(exact), device)
+    else:
+        largest = seen.largest
+    return largest <= TRUTH_SHARE * max(error_at(case, number, leaf, ours, exact), usual)
 
 
-def is_explained(case: Case, ours: torch.Tensor, exact: torch.Tensor) -> bool:
+def is_explained(
+    case: Case, number: int, leaf: int, ours: torch.Tensor, exact: torch.Tensor
+) -> bool:
     """Return whether floats of the reference are near the oracle's."""
     near, device = loose(ours.dtype), case.accelerator.device
-    if is_near(ours, exact, near, device):
+    if is_near(ours, exact, near, device, case.glances.get((number, leaf))):
         return True
     return difference(ours, exact, None, Tolerance(0.0, 0.0), device, near).is_loose
 
@@ -109,7 +122,11 @@ def rounding_at(
     zero on inputs that the workload does not state; 0 where it is more."""
     if exact is None or not ours.is_floating_point() or not may_be_rounding(case, number, leaf):
         return 0.0
-    if leaf not in case.noise and bool(exact.any()) and is_explained(case, ours, exact):
+    if (
+        leaf not in case.noise
+        and bool(exact.any())
+        and is_explained(case, number, leaf, ours, exact)
+    ):
         return 0.0
-    error = largest_error(ours, exact, case.accelerator.device)
+    error = error_at(case, number, leaf, ours, exact)
     return NOISE_MULTIPLE * max(case.usual[leaf], error)
