@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -64,10 +63,16 @@ class OutputSlot(Slot):
 
 def check_extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
     """Raise ValueError for strides that do not fit a shape, and for sizes that no memory has."""
-    need(len(shape) == len(stride), f"as many strides as dimensions, {len(shape)}")
-    extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True) if n)
-    limit = f"at most {MAX_ELEMENTS} elements"
-    need(math.prod(shape) <= MAX_ELEMENTS and extent <= MAX_ELEMENTS, limit)
+    # A model in training has hundreds of thousands of these: no text is made unless it is needed.
+    if len(shape) != len(stride):
+        raise ValueError(f"as many strides as dimensions, {len(shape)}")
+    count, extent = 1, 1
+    for size, step in zip(shape, stride, strict=True):
+        count *= size
+        if size:
+            extent += (size - 1) * step
+    if count > MAX_ELEMENTS or extent > MAX_ELEMENTS:
+        raise ValueError(f"at most {MAX_ELEMENTS} elements")
 
 
 def bare(slot: Slot) -> Slot:
