@@ -545,7 +545,7 @@ class TargetSearch:
         return self.told(winner, self.asked_repository(winner))
 
     def asked_repository(self, winner: Evaluation) -> Evaluation:
-        """Return an evaluation with what its repository says, which nobody was told."""
+        """Return an evaluation with what its repository says, without telling the user."""
         context = self.context
         if context.acceptor is None or winner.acceptance is not None:
             return winner
