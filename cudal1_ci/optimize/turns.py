@@ -33,7 +33,8 @@ from cudal1_ci.optimize.target import (
     untried,
 )
 from cudal1_ci.pool import SlotLost
-from cudal1_ci.records import Entry
+from cudal1_ci.propose.wrappers.strategy import HOST
+from cudal1_ci.records import Candidate, Entry
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.protocol import Verifier
 
@@ -159,7 +160,7 @@ class Turns:
             while advance(search):
                 step = search.next_step() or NOTHING_LEFT
                 later = step.saving / (step.seconds + CHANGE_S)
-                if step.candidate is not None and is_source_edit(step.candidate):
+                if step.candidate is not None and is_of_own_lines(step.candidate):
                     self.whole.discard(number)
                 self.worths[number] = self.worth(number, later)
                 now = self.worth(number, step.rate)
@@ -232,6 +233,12 @@ def may_leave(search: TargetSearch, step: Step) -> bool:
     """Return whether a verifier may leave a target: a reference is verified for a first edit."""
     is_edit = step.candidate is not None and is_source_edit(step.candidate)
     return bool(search.evaluations) or not is_edit
+
+
+def is_of_own_lines(candidate: Candidate) -> bool:
+    """Return whether a candidate edits lines of a model for their own time. What only takes out a
+    wait for the device lets a CUDA graph hold the whole model."""
+    return is_source_edit(candidate) and any(one.technique != HOST for one in candidate.edits)
 
 
 def share_of(planned: Planned) -> float:

@@ -85,9 +85,10 @@ class Wrappers:
             for names in self.of_the_reference(problem, found)
         )
         chosen = [one for one in of_reference if one is not None and one.id not in known]
-        if not chosen and self.combines:
-            # By now it is known which wrappers gain on this problem.
-            chosen = list(self.combinations(problem, evaluations, found))
+        if self.combines:
+            held = [one for one in self.held(problem, evaluations, found) if one.id not in known]
+            # Without more of the reference it is known which wrappers gain on this problem.
+            chosen = [*held, *chosen] or list(self.combinations(problem, evaluations, found))
         return list({one.id: one for one in chosen}.values())[:n]
 
     def propose_recorded(
@@ -151,6 +152,18 @@ class Wrappers:
         repairs = (COMPILE_AS_LAID_OUT, COMPILE_IN_INFERENCE)[is_joined(compiled) :]
         possible = (one for one in repairs if one in self.wrappers and one.name not in wrong)
         return next(possible, None)
+
+    def held(
+        self, problem: Problem, evaluations: Sequence[Evaluation], found: Found
+    ) -> Iterator[Candidate]:
+        """Yield a program in the graphs that could not hold the reference, where an edit took out
+        why: a wait for the GPU, or a copy from the CPU."""
+        failed = [names for names, one in found.items() if GRAPH_NAMES >= {*names} and fails(one)]
+        for one in may_be_recorded(evaluations)[:1] if failed else ():
+            graphs = max(failed, key=len)
+            candidate = apply(problem, one.candidate, [BY_NAME[name] for name in graphs])
+            if candidate is not None:
+                yield candidate
 
     def combinations(
         self, problem: Problem, evaluations: Sequence[Evaluation], found: Found

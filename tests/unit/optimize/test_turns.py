@@ -15,6 +15,7 @@ from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, 
 from cudal1_ci.optimize.run import review
 from cudal1_ci.optimize.target import AT_THE_BOUND, LEAST_CONFIRMED_S, SPENT, TargetSearch
 from cudal1_ci.processes.device_wait import GaveUp
+from cudal1_ci.propose.wrappers.strategy import HOST
 from cudal1_ci.records import Edit, TextProgram, Understanding
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
@@ -225,6 +226,42 @@ def test_a_compilation_on_top_of_a_gain_waits_for_the_first_try_of_other_models(
     fast, slow = order("fast", 3.0), order("slow", 1.0)
     assert fast.index("other:cuda_graph!") < fast.index("model:compile")
     assert slow.index("model:compile") < slow.index("other:cuda_graph")
+
+
+def test_an_edit_that_lets_a_graph_hold_a_model_comes_before_other_targets(tmp_path, clock):
+    """Any other edit is of the model's own lines, which take little of its time."""
+
+    class OneTechnique(Edits):
+        """Its edits have a technique; a wrapper comes on top of what was tried."""
+
+        def __init__(self, technique, **of):
+            super().__init__(**of)
+            self.technique = technique
+
+        def propose(self, problem, evaluations, n):
+            names = self.of[problem.reference.source]
+            if evaluations:
+                names = ("compile",) if len(evaluations) < 3 and len(names) > 1 else ()
+            found = []
+            for name in names:
+                edit = Edit(operator=name, technique=self.technique, found=(), why="w")
+                found.append(msgspec.structs.replace(a_candidate(problem, name), edits=(edit,)))
+            return found
+
+    def order(technique):
+        folder = tmp_path / technique
+        folder.mkdir()
+        strategy = OneTechnique(technique, model=("cuda_graph", "kept"), block=("scan",))
+        speedups = {"cuda_graph": 0.5, "kept": 1.0, "scan": 1.0, "compile": 3.0}
+        shares = {"block": 0.9, "model": 0.05}
+        ranking = seen(cuda_graph=0.8, kept=0.01, scan=0.5, compile=0.5)
+        return run(
+            folder, clock, ranking, strategy, speedups, budget_s=1000.0, device=GPU, roots=ROOTS,
+            **shares,
+        )[0].order  # fmt: skip
+
+    assert order(HOST)[:4] == ["model:cuda_graph", "model:kept", "model:compile", "model:compile!"]
+    assert order("others")[:2] == ["model:cuda_graph", "block:scan"]
 
 
 def test_each_model_of_a_zoo_is_tried_as_a_whole_before_any_of_its_parts(tmp_path, clock):

@@ -270,6 +270,19 @@ def test_what_takes_the_waits_out_is_recorded_where_the_reference_could_not_be()
     assert "needless_copy+cuda_graph" not in names("runtime_error", needless_copy=1.0)
 
 
+def test_graphs_that_may_hold_a_model_now_come_before_its_compilation():
+    failed = found_of(GRAPHS_OF_BOTH, "runtime_error", BOTH)
+    without = found_of("waits", 1.0, BOTH)
+    later = ["cuda_graph", "compile"]
+    assert {*later} >= {*proposed(ON_A_GPU, [failed], BOTH)}
+    first, *others = proposed(ON_A_GPU, [failed, without], BOTH)
+    assert first == f"waits+{GRAPHS_OF_BOTH}"
+    assert {*later} >= {*others}
+    held = apply(BOTH, without.candidate, [BY_NAME[name] for name in GRAPHS_OF_BOTH.split("+")])
+    again = proposed(ON_A_GPU, [failed, without, an_evaluation(held, speedup=2.0)], BOTH)
+    assert f"waits+{GRAPHS_OF_BOTH}" not in again
+
+
 def test_rewrites_that_gained_are_wrapped_the_most_promising_first():
     evaluations = found(
         **TOGETHER,
