@@ -295,6 +295,18 @@ def test_more_reports_than_machines_are_refused_before_one_is_read(tmp_path):
         reports_of(tmp_path, "reports/**/report.json")
 
 
+def test_reports_that_would_fill_the_publishers_memory_are_refused_before_one_is_read(tmp_path):
+    for number in range(9):
+        path = tmp_path / "reports" / str(number) / "report.json"
+        path.parent.mkdir(parents=True)
+        with path.open("wb") as file:
+            file.truncate(60 * 2**20)  # each is one that is read
+    with pytest.raises(ConfigError, match="at most 512 MiB in all, the 9 files .* have 540 MiB"):
+        reports_of(tmp_path, "reports/**/report.json")
+    path.unlink()
+    assert len(reports_of(tmp_path, "reports/**/report.json")) == 8
+
+
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "reports/../../*"])
 def test_a_glob_outside_of_the_workspace_names_no_report(tmp_path, pattern):
     inside = tmp_path / "inside"

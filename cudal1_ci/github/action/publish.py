@@ -20,6 +20,9 @@ from cudal1_ci.github.projects import WHY
 
 # One for each GPU. A matrix has at most 256 jobs; more files than that are no measurements.
 MAX_REPORTS = 256
+MAX_TOTAL_BYTES = 512 * 2**20
+"""Of all reports together. A hosted runner has 16 GiB, and a report takes ten times its size once it
+is read; one of a large repository has three megabytes."""
 LIMIT_S = 420.0
 """Of the ten minutes of its job, so that the check can still be ended."""
 END_LIMIT_S = 120.0
@@ -72,7 +75,7 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
     """Return the files that the glob matches, sorted; links are not followed.
 
     Raises:
-        ConfigError: There are more than any matrix makes.
+        ConfigError: There are more than any matrix makes, or they are too large together.
     """
     try:
         found = sorted(workspace.glob(pattern))
@@ -84,6 +87,12 @@ def reports_of(workspace: Path, pattern: str) -> list[Path]:
     if len(files) > MAX_REPORTS:
         raise ConfigError(
             f"input `reports`: expected at most {MAX_REPORTS} files, {pattern!r} names {len(files)}"
+        )
+    size = sum(file.stat().st_size for file in files)
+    if size > MAX_TOTAL_BYTES:
+        raise ConfigError(
+            f"input `reports`: expected at most {MAX_TOTAL_BYTES // 2**20} MiB in all, the "
+            f"{len(files)} files that {pattern!r} names have {size // 2**20} MiB"
         )
     return files
 
