@@ -41,7 +41,7 @@ def without_best(
         msgspec.structs.replace(evaluation, verdict=verdict) if one is evaluation else one
         for one in entry.evaluations
     )
-    best = speedups.best(evaluations, workloads)
+    best = speedups.best_examined(evaluations, workloads)
     return msgspec.structs.replace(entry, evaluations=evaluations, best=best)
 
 

@@ -180,7 +180,7 @@ def _best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> i
     """Apply the rule of `score.best` over the measurements of all devices."""
     refused = {evaluation.candidate.id for evaluation in evaluations if is_refused(evaluation)}
     counted = [_withdrawn(e) if e.candidate.id in refused else e for e in evaluations]
-    return speedups.best(counted, workloads)
+    return speedups.best_examined(counted, workloads)
 
 
 def is_refused(evaluation: Evaluation) -> bool:

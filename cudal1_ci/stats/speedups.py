@@ -334,6 +334,16 @@ def best(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> in
     return -max(ranked)[1] if ranked else None
 
 
+def best_examined(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> int | None:
+    """Return the index of the best proposal, as `best` does. Where the contract of any was
+    examined, the others are no proposals: a runner-up was timed, and not examined."""
+    known = [n for n, one in enumerate(evaluations) if one.contract is not None]
+    if not known:
+        return best(evaluations, workloads)
+    place = best([evaluations[number] for number in known], workloads)
+    return None if place is None else known[place]
+
+
 def promising(evaluations: Sequence[Evaluation], workloads: Sequence[Workload]) -> list[int]:
     """Return the indices of screened candidates that a confirmation may show to be a gain, those
     with the highest estimates first."""

@@ -177,7 +177,7 @@ def with_earlier(entry: Entry, known: Entry) -> Entry:
             *(one for one in known.contradictions if one.candidate_id not in own),
         ),
         reused=(*entry.reused, *(one for one in known.reused if one not in own)),
-        best=speedups.best(evaluations, entry.workloads),
+        best=speedups.best_examined(evaluations, entry.workloads),
     )
 
 

@@ -158,7 +158,7 @@ class Wrappers:
     ) -> Iterator[Candidate]:
         """Yield a program in the graphs that could not hold the reference, where an edit took out
         why: a wait for the GPU, or a copy from the CPU."""
-        failed = [names for names, one in found.items() if GRAPH_NAMES >= {*names} and fails(one)]
+        failed = [names for names, one in found.items() if {*names} <= GRAPH_NAMES and fails(one)]
         for one in may_be_recorded(evaluations)[:1] if failed else ():
             graphs = max(failed, key=len)
             candidate = apply(problem, one.candidate, [BY_NAME[name] for name in graphs])

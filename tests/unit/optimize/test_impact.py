@@ -22,6 +22,7 @@ from cudal1_ci.records import (
     Call,
     CallCost,
     Candidate,
+    ContractCheck,
     Entry,
     Evaluation,
     Finding,
@@ -359,6 +360,22 @@ def test_a_proposal_that_is_slower_at_another_size_is_taken_back(setting):
     (finding,) = entry.evaluations[0].findings
     assert finding.rule == "size.slower" and "half batch" in finding.message
     assert report.impact is None and report.together is None
+
+
+def test_a_runner_up_that_was_not_examined_does_not_take_its_place(setting):
+    setting.rig.slower_at = {"small, half batch": 0.5}
+    held = (ContractCheck(aspect="gradients", result="held"),)
+    entry = setting.entry("Norm")
+    best = msgspec.structs.replace(entry.evaluations[entry.best], contract=held)
+    second = msgspec.structs.replace(
+        best,
+        contract=None,
+        candidate=msgspec.structs.replace(best.candidate, known_id="second"),
+    )
+    entry = msgspec.structs.replace(entry, evaluations=(best, second))
+    (found,) = setting.measure(entry).entries
+    assert found.best is None
+    assert found.evaluations[1].findings == second.findings, "it is not timed at other sizes"
 
 
 def test_times_at_other_sizes_are_kept(setting):

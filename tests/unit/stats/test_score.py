@@ -9,7 +9,7 @@ import statistics
 import msgspec
 import pytest
 
-from cudal1_ci.records import Measurement, Repetition
+from cudal1_ci.records import ContractCheck, Measurement, Repetition
 from cudal1_ci.stats import speedups
 from tests.fakes import CPU, a_candidate, a_measurement, a_problem, a_workload, an_evaluation
 
@@ -216,6 +216,25 @@ def test_best_is_the_fastest_that_passed_and_is_slower_nowhere():
     assert speedups.best(rows, problem.workloads) == 2
     assert speedups.best(rows[3:], problem.workloads) is None
     assert speedups.best([], problem.workloads) is None
+
+
+def test_what_was_timed_and_not_examined_is_no_proposal_beside_what_was():
+    problem = a_problem()
+    plain = [an_evaluation(a_candidate(problem, f"{n}"), speedup=n) for n in (4.0, 3.0, 2.0)]
+    held = (ContractCheck(aspect="gradients", result="held"),)
+    broken = (ContractCheck(aspect="gradients", result="broken"),)
+
+    def best(*contracts):
+        rows = [
+            msgspec.structs.replace(one, contract=contract)
+            for one, contract in zip(plain, contracts, strict=True)
+        ]
+        return speedups.best_examined(rows, problem.workloads)
+
+    assert best(None, None, None) == 0, "nothing is examined here"
+    assert best(None, held, None) == 1
+    assert best(None, broken, held) == 2
+    assert best(None, broken, None) is None
 
 
 def test_best_weighs_workloads_by_their_share_of_the_time():
