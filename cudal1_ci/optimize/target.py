@@ -16,8 +16,8 @@ import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ import msgspec
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
 from cudal1_ci.optimize.context import RunContext, reference_of
+from cudal1_ci.optimize.examination import Examination
 from cudal1_ci.optimize.llm_loop import (
     PUBLISHED,
     Loop,
@@ -65,19 +66,17 @@ from cudal1_ci.propose.llm.hack_review.review import Review
 from cudal1_ci.propose.wrappers.strategy import may_take_minutes
 from cudal1_ci.records import (
     Candidate,
-    ContractCheck,
     Contradiction,
     Entry,
     Evaluation,
     NotTried,
     Problem,
     Target,
-    TreeProgram,
     Understanding,
 )
 from cudal1_ci.records.recording import Recording
 from cudal1_ci.records.report import TargetClass
-from cudal1_ci.render.wording import STATUS_WORDS, acceptance_text, time_text
+from cudal1_ci.render.wording import STATUS_WORDS, time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
 from cudal1_ci.verification.session import was_given_up
@@ -89,9 +88,6 @@ MOST_CONFIRMED = 4
 INTERRUPTED = "the run was interrupted"
 SPENT = "not reached: the budget was spent"
 DEVICE_IN_USE = "not reached: another process measured on the device until the budget was spent"
-UNEXAMINED = (
-    "something faster was confirmed, and the budget was spent before its contract was examined"
-)
 FELL = "{reason}; what was verified before is kept, the rest was not tried"
 NOTHING_PROPOSED = "nothing to try: no rewrite matches"
 NO_KERNEL_PROPOSED = (
@@ -270,10 +266,7 @@ class TargetSearch:
         """What was proposed, tried or not, by its id."""
         self.left_out: dict[str, str] = {}
         """Why candidates were left out, by their ids."""
-        self.waits_for_examination = False
-        """Whether something was confirmed that is not examined yet, so that it is not proposed."""
-        self.examined_ids: set[str] = set()
-        """Candidates that were examined and may be proposed, also where a faster one waits."""
+        self.examination = Examination(target, problem, self.evaluations)
 
     def look(self) -> tuple[list[Candidate], str | None]:
         """Return what is to be tried first, and why nothing of it is; None where there is no
@@ -441,10 +434,6 @@ class TargetSearch:
             return Situation(kind)
         return Situation(kind, seen.total_us, seen.category or UNKNOWN)
 
-    def has_confirmed(self) -> bool:
-        """Return whether a gain was confirmed."""
-        return speedups.best(self.evaluations, self.problem.workloads) is not None
-
     def best_log(self) -> float:
         """Return the log of the highest speedup that was found, 0 of none."""
         return max([0.0, *(log_of(one) or 0.0 for one in self.evaluations)])
@@ -471,104 +460,6 @@ class TargetSearch:
                 self.was_cut = True
                 return
             self.evaluate(candidate)
-
-    def examine_winners(self) -> None:
-        """Examine the contract of what would be proposed, and ask its repository, until the best
-        candidate breaks nothing. Texts of a task are not proposed to anyone who calls them
-        otherwise."""
-        problem, pace, began_s = self.problem, self.context.pace, time.monotonic()
-        self.waits_for_examination = isinstance(problem.reference, TreeProgram)
-        while self.waits_for_examination:
-            place = speedups.best(self.evaluations, problem.workloads)
-            if place is None:
-                break
-            winner = self.evaluations[place]
-            examined = self.looked_through(winner)
-            if examined is winner:
-                self.examined_ids.add(winner.candidate.id)
-                break
-            self.evaluations[place] = examined
-            self.context.keep(self.target, examined)
-            pace.examining_s = max(pace.examining_s, time.monotonic() - began_s)
-        self.waits_for_examination = False
-        self.note_gain()
-
-    def note_gain(self) -> None:
-        """Note whether there is a proposal. Only then is time kept for what it is worth."""
-        self.context.pace.has_gain |= self.proposed() is not None
-
-    def proposed(self) -> int | None:
-        """Return the index of what is proposed: the best one, or the best one that was examined
-        where another waits for that."""
-        workloads = self.problem.workloads
-        if not self.waits_for_examination:
-            return speedups.best(self.evaluations, workloads)
-        known = [n for n, e in enumerate(self.evaluations) if e.candidate.id in self.examined_ids]
-        place = speedups.best([self.evaluations[number] for number in known], workloads)
-        return None if place is None else known[place]
-
-    def examine_confirmed(self) -> bool:
-        """Examine what was confirmed and waits for it."""
-        if self.waits_for_examination:
-            self.examine_winners()
-        return True
-
-    def looked_through(self, winner: Evaluation) -> Evaluation:
-        """Return an evaluation with its contract and, unless that is broken, with what its
-        repository says; the same where nothing is new. On a GPU the repository's programs, which
-        run on the processor, run while the contract is tried."""
-        if winner.contract is not None or self.context.session.device().kind == "cpu":
-            examined = self.examined(winner) if winner.contract is None else winner
-            return examined if examined.is_refused else self.accepted(examined)
-        beside = ThreadPoolExecutor(1)
-        try:
-            asked = beside.submit(self.asked_repository, winner)
-            examined = self.examined(winner)
-            accepted = msgspec.structs.replace(examined, acceptance=asked.result().acceptance)
-        finally:
-            beside.shutdown(wait=False)
-        return examined if examined.is_refused else self.told(examined, accepted)
-
-    def examined(self, winner: Evaluation) -> Evaluation:
-        """Return an evaluation with its contract; the same where the settings leave it out."""
-        try:
-            found = self.context.session.examine_contract(self.problem, winner)
-        except WorkerError as error:
-            missing = ContractCheck(
-                aspect="contract", result="not_tried", detail=f"the verifier failed: {error}"
-            )
-            return msgspec.structs.replace(winner, contract=(missing,))
-        return winner if found.contract is None else found
-
-    def accepted(self, winner: Evaluation) -> Evaluation:
-        """Return an evaluation with what its repository says; the same where that is known."""
-        return self.told(winner, self.asked_repository(winner))
-
-    def asked_repository(self, winner: Evaluation) -> Evaluation:
-        """Return an evaluation with what its repository says, without telling the user."""
-        context = self.context
-        if context.acceptor is None or winner.acceptance is not None:
-            return winner
-        return context.acceptor.accepted(winner, context.left_s(), self.target.qualname)
-
-    def told(self, before: Evaluation, after: Evaluation) -> Evaluation:
-        """Tell what the repository says of an evaluation, where that is new, and return it; else
-        the one before."""
-        if after.acceptance is None or after.acceptance is before.acceptance:
-            return before
-        text = acceptance_text(after.acceptance)
-        self.context.progress.notice(f"{self.target.qualname}: {text}")
-        return after
-
-    def is_refused(self, index: int) -> bool:
-        """Return whether code of the repository relies on what a screened candidate leaves out. It
-        is read before anything is measured again."""
-        if self.context.acceptor is None:
-            return False
-        before = self.evaluations[index]
-        found = self.told(before, self.context.acceptor.searched(before))
-        self.evaluations[index] = found
-        return found.is_refused
 
     def next_candidates(self) -> list[Candidate]:
         """Return what the strategies propose that was not tried in this run yet. Of two with the
@@ -696,9 +587,8 @@ class TargetSearch:
         """Return what failed on the target: the recording, strategies and single rules."""
         failed = self.context.failed(self.target)
         has_none = self.no_recording is not None and self.evaluations
-        is_unexamined = self.waits_for_examination and self.has_confirmed()
         return (
-            *((UNEXAMINED,) if is_unexamined else ()),
+            *self.examination.warnings(),
             *((NOT_RECORDED.format(reason=self.no_recording),) if has_none else ()),
             *(f"{name}: {reason}" for name, reason in failed.items()),
             *self.noticed.failures,
@@ -758,12 +648,13 @@ class TargetSearch:
         """Measure the best screened candidates in fresh processes, for only these are shown as
         faster. Examine their contract too, unless more is tried first. Where a line is broken, the
         next ones have their turn."""
-        context, workloads, began_s = self.context, self.problem.workloads, time.monotonic()
-        found = speedups.promising(self.evaluations, workloads)
-        for number, index in enumerate(one for one in found if not self.is_refused(one)):
+        context, examination, began_s = self.context, self.examination, time.monotonic()
+        found = speedups.promising(self.evaluations, self.problem.workloads)
+        refused = partial(examination.is_refused, context)
+        for number, index in enumerate(one for one in found if not refused(one)):
             if number >= NUM_CONFIRMED and examines:
-                self.examine_winners()
-            most = NUM_CONFIRMED if self.has_confirmed() else MOST_CONFIRMED
+                examination.run(context)
+            most = NUM_CONFIRMED if examination.has_confirmed() else MOST_CONFIRMED
             if number >= most or context.is_over() or self.is_beaten(index):
                 break
             if self.confirming_left_s() < LEAST_CONFIRMED_S and context.pace.has_gain:
@@ -771,13 +662,19 @@ class TargetSearch:
                 break
             self.confirm(index)
         if examines:
-            self.examine_winners()
+            examination.run(context)
         else:
-            self.waits_for_examination = isinstance(self.problem.reference, TreeProgram)
-        self.note_gain()
+            examination.waits = examination.is_due
+        examination.note_gain(context)
         if found:
             context.pace.unconfirmed.pop(self.target, None)
             context.pace.confirming_s.append(time.monotonic() - began_s)
+
+    def examine_confirmed(self) -> bool:
+        """Examine what was confirmed and waits for it."""
+        if self.examination.waits:
+            self.examination.run(self.context)
+        return True
 
     def confirming_left_s(self) -> float:
         """Return the seconds that are left for a confirmation, before its winner is examined."""
@@ -785,7 +682,7 @@ class TargetSearch:
 
     def is_beaten(self, index: int) -> bool:
         """Return whether what is confirmed is faster than a screened candidate may be."""
-        place = speedups.best(self.evaluations, self.problem.workloads)
+        place = self.examination.best()
         highs = [one.high for one in speedups.speedups(self.evaluations[index])]
         return place is not None and max(highs) < speedups.score(self.evaluations[place])
 
@@ -805,7 +702,7 @@ class TargetSearch:
         """Keep an evaluation of this run, and what is to be confirmed of it."""
         self.evaluations.append(evaluation)
         workloads = self.problem.workloads
-        place = speedups.best(self.evaluations, workloads)
+        place = self.examination.best()
         confirmed = 0.0 if place is None else log_of(self.evaluations[place]) or 0.0
         for index in speedups.promising(self.evaluations, workloads)[:1]:
             saved = math.exp(-confirmed) - math.exp(-(log_of(self.evaluations[index]) or 0.0))
@@ -868,7 +765,7 @@ class TargetSearch:
             opinion_use=self.review.use() if self.review else None,
             contradictions=self.contradictions(),
             reused=tuple(self.reused),
-            best=self.proposed(),
+            best=self.examination.proposed(),
         )
 
     def contradictions(self) -> tuple[Contradiction, ...]:

@@ -164,7 +164,7 @@ class Turns:
                     self.whole.discard(number)
                 self.worths[number] = self.worth(number, later)
                 now = self.worth(number, step.rate)
-                stays = number in self.whole and not search.has_confirmed()
+                stays = number in self.whole and not search.examination.has_confirmed()
                 leaves = self.changes and not stays and may_leave(search, step)
                 if leaves and self.is_outbid(now):
                     leave(search)
@@ -203,7 +203,7 @@ class Turns:
 
     def note_gain(self, search: TargetSearch) -> None:
         """Note whether a model is faster as a whole."""
-        best = search.proposed()
+        best = search.examination.proposed()
         if best is not None and not is_source_edit(search.evaluations[best].candidate):
             self.gained.add(search.target.address)
 
@@ -224,7 +224,7 @@ class Turns:
         urgency = -2 * planned.target.only_uses_change - is_last
         if number in self.whole:
             search = self.searches.get(number)
-            is_first = search is None or not search.has_confirmed()
+            is_first = search is None or not search.examination.has_confirmed()
             return urgency + is_first, self.inside_share(number) * rate
         return urgency, self.weights[number] * rate
 

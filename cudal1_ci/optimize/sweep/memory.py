@@ -142,7 +142,7 @@ def recalled(planned: Planned, look: Look, context: RunContext) -> Entry | None:
         entry = untried(planned, "")
         return msgspec.structs.replace(entry, skipped=look.skipped, hint=look.hint)
     search = TargetSearch(planned.target, problem, (), context)
-    search.evaluations = list(evaluations_of(problem, look, context))
+    search.evaluations += evaluations_of(problem, look, context)
     search.reused = [one.candidate.id for one in search.evaluations]
     is_whole = len(search.evaluations) == len(look.candidate_ids)
     if not search.evaluations or (look.is_settled and not is_whole):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cudal1_ci.discover.plan import Plan, Planned
-from cudal1_ci.optimize import target
+from cudal1_ci.optimize import examination
 from cudal1_ci.optimize.context import LEAST_EXAMINED_S, Pace, ReviewConfig, RunContext
 from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, cells_of
 from cudal1_ci.optimize.run import review
@@ -286,7 +286,7 @@ def test_each_model_of_a_zoo_is_tried_as_a_whole_before_any_of_its_parts(tmp_pat
 def test_what_was_examined_stays_proposed_where_no_time_is_left_for_a_faster_one(
     tmp_path, clock, monkeypatch
 ):
-    monkeypatch.setattr(target, "TreeProgram", TextProgram)
+    monkeypatch.setattr(examination, "TreeProgram", TextProgram)
     ranking = seen(scan=1.0, norm=0.6, gelu=0.3)
     strategy = Edits(one=("scan", "norm"), two=("gelu",))
     speedups = {"scan": 2.0, "norm": 3.0, "gelu": 1.0}
@@ -303,14 +303,14 @@ def test_what_was_examined_stays_proposed_where_no_time_is_left_for_a_faster_one
     assert [one.candidate.program.source for one in entry.evaluations] == ["scan", "norm"]
     assert entry.evaluations[1].contract is None
     assert entry.best == 0
-    assert target.UNEXAMINED in entry.warnings
+    assert examination.UNEXAMINED in entry.warnings
 
 
 def test_what_was_confirmed_is_examined_before_another_target_has_its_turn(
     tmp_path, clock, monkeypatch
 ):
     """And not once more for each better candidate of a target that keeps its turn."""
-    monkeypatch.setattr(target, "TreeProgram", TextProgram)
+    monkeypatch.setattr(examination, "TreeProgram", TextProgram)
     ranking = seen(scan=1.0, norm=0.3, gelu=0.3)
     strategy = Edits(one=("scan", "gelu"), two=("norm",))
     speedups = {"scan": 2.0, "norm": 1.2, "gelu": 1.0}
