@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from cudal1_ci.discover.plan import Plan, Planned, how
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import RunContext
-from cudal1_ci.optimize.target import NOT_RECORDED, TargetSearch
+from cudal1_ci.optimize.reasons import NOT_RECORDED
+from cudal1_ci.optimize.target import TargetSearch
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import Problem
 

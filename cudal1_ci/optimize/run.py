@@ -18,7 +18,8 @@ from typing import Literal
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize.context import RunContext
-from cudal1_ci.optimize.target import FELL, INTERRUPTED, optimize_target, untried
+from cudal1_ci.optimize.reasons import FELL, INTERRUPTED, untried
+from cudal1_ci.optimize.target import optimize_target
 from cudal1_ci.optimize.turns import Turns, share_of
 from cudal1_ci.records import Entry, Notice, Report
 from cudal1_ci.stats import speedups

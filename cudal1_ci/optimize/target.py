@@ -12,9 +12,7 @@ places that catch (the other is the command line).
 from __future__ import annotations
 
 import math
-import re
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +22,7 @@ import msgspec
 
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import CudaL1Error, PromptError, WorkerError
-from cudal1_ci.optimize.context import RunContext, reference_of
+from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.examination import Examination
 from cudal1_ci.optimize.llm_loop import (
     PUBLISHED,
@@ -48,6 +46,30 @@ from cudal1_ci.optimize.ranking import (
     log_of,
     says_something,
     strategy_of,
+)
+from cudal1_ci.optimize.reasons import (
+    AT_THE_BOUND,
+    AT_THE_FLOOR,
+    COVERED,
+    DEVICE_IN_USE,
+    FELL,
+    FLOOR,
+    INTERRUPTED,
+    KERNEL_HINT,
+    NEGLIGIBLE_HINT,
+    NO_KERNEL_PROPOSED,
+    NO_ROUND,
+    NOT_RECORDED,
+    NOTHING_PROPOSED,
+    OVER_THE_LIMIT,
+    SPENT,
+    bug,
+    hint_of_import,
+    negligible,
+    untried,
+)
+from cudal1_ci.optimize.references import (
+    reference_failure,
 )
 from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
@@ -75,36 +97,14 @@ from cudal1_ci.records import (
     Understanding,
 )
 from cudal1_ci.records.recording import Recording
-from cudal1_ci.records.report import TargetClass
-from cudal1_ci.render.wording import STATUS_WORDS, time_text
+from cudal1_ci.render.wording import time_text
 from cudal1_ci.stats import speedups
 from cudal1_ci.verification.confirmation import confirmed, is_jump
-from cudal1_ci.verification.session import was_given_up
 
 NUM_CONFIRMED = 2
 """Screened candidates of a target that are confirmed: what is proposed, and what may be."""
 MOST_CONFIRMED = 4
 """More are, where none of the first was a gain."""
-INTERRUPTED = "the run was interrupted"
-SPENT = "not reached: the budget was spent"
-DEVICE_IN_USE = "not reached: another process measured on the device until the budget was spent"
-FELL = "{reason}; what was verified before is kept, the rest was not tried"
-NOTHING_PROPOSED = "nothing to try: no rewrite matches"
-NO_KERNEL_PROPOSED = (
-    "nothing to try: for a kernel the numbers of its launches are changed, and none are found here"
-)
-NEGLIGIBLE = (
-    "left out: by itself it takes {share:.2g} % of the traced time, less than {least:.2g} % "
-    "(`review.min-share`)"
-)
-NEGLIGIBLE_HINT = "to look at it all the same, set review.min-share = 0"
-AT_THE_FLOOR: TargetClass = "at the floor"
-FLOOR = AT_THE_FLOOR + ": {total} of {bound}"
-"""Measured, and the least that any form of the call can take."""
-NOT_RECORDED = "no call was recorded: {reason}"
-COVERED = "the same is proposed as `{proposer}`"
-OVER_THE_LIMIT = "more than {most} candidates in a round (`review.num-candidates`)"
-AT_THE_BOUND = "what was found takes about the least time that any form of the call can take"
 NEAR_THE_BOUND = 1.05
 LATE_S = 180.0
 """With less left of the budget, what is confirmed is examined at once, and not when its target is
@@ -119,10 +119,8 @@ WHOLE_SHARE = {True: 0.5, False: 0.25}
 it is compiled, which takes minutes."""
 KNOWN_S = 0.01
 """Seconds that an evaluation takes that is known."""
-NO_ROUND = "no round was left for it"
 MOST_LEFT_OUT = 20
 """Candidates beyond the limit of a round that are listed."""
-KERNEL_HINT = "give a model, which writes kernels: --model"
 UNDERSTANDING = "understanding"
 """The name under which a failure to say what a recording shows is kept."""
 MODEL = "contrastive"
@@ -196,12 +194,6 @@ def entry_of(search: TargetSearch, planned: Planned) -> Entry:
         not_tried=search.not_tried(reason),
         warnings=search.warnings(),
     )
-
-
-def bug(error: Exception) -> str:
-    """Return what to say of an error that nothing foresaw."""
-    tail = "".join(traceback.format_exception(error)[-3:])
-    return f"this is a bug of cudal1-ci, please report it:\n{tail}"
 
 
 @dataclass(frozen=True)
@@ -783,52 +775,3 @@ class TargetSearch:
 def is_published(candidate: Candidate) -> bool:
     """Return whether others published a candidate: it comes last, as it is built meanwhile."""
     return candidate.proposer.startswith(PUBLISHED)
-
-
-def negligible(problem: Problem, min_share: float) -> str:
-    """Return why what takes so little time is left out."""
-    assert problem.share is not None
-    return NEGLIGIBLE.format(share=100 * problem.share, least=100 * min_share)
-
-
-def hint_of_import(reason: str) -> str | None:
-    """Return what helps where a package is missing."""
-    found = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", reason)
-    return found and (
-        f"install what `{found[1]}` belongs to for the Python that runs your code "
-        "(`cudal1-ci doctor` names it; `--python` chooses another)"
-    )
-
-
-def reference_failure(problem: Problem, context: RunContext) -> str | None:
-    """Return why the reference cannot be verified, in one paragraph; None when it can."""
-    verdict = reference_verdict(problem, context).verdict
-    if verdict.status == "passed":
-        return None
-    findings = "; ".join(finding.message for finding in verdict.findings)
-    tail = "\n".join(verdict.log.strip().splitlines()[-3:])
-    said = f"{STATUS_WORDS[verdict.status]}: {findings or 'the reference could not be run'}"
-    return f"{said}\n{tail}" if tail else said
-
-
-def reference_verdict(problem: Problem, context: RunContext) -> Evaluation:
-    """Return the verdict on a problem's reference, known or new; a new one is recorded."""
-    known = context.remembered_reference(problem)
-    if known is not None:
-        return known
-    verdict = context.session.check(problem, context.most_for_reference_s())
-    found = Evaluation(
-        candidate=reference_of(problem), verdict=verdict, device=context.session.device()
-    )
-    if not was_given_up(verdict):  # another run may have more time for it
-        context.archive.record(found, context.reference_policy)
-    return found
-
-
-def untried(planned: Planned, reason: str) -> Entry:
-    """Return the entry of a target that was not verified: its own reason, or that of the run."""
-    if planned.problem is None:
-        reason = planned.reason or reason
-    return Entry(
-        target=planned.target, skipped=reason, hint=planned.hint, workloads=planned.workloads
-    )

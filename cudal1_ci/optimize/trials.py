@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import RunContext
-from cudal1_ci.optimize.target import DEVICE_IN_USE, INTERRUPTED, SPENT, reference_failure
+from cudal1_ci.optimize.reasons import DEVICE_IN_USE, INTERRUPTED, SPENT
+from cudal1_ci.optimize.references import reference_failure
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import (

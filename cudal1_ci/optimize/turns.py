@@ -22,16 +22,9 @@ from collections.abc import Sequence
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.ranking import is_source_edit
+from cudal1_ci.optimize.reasons import INTERRUPTED, untried
 from cudal1_ci.optimize.roots import recorded_roots
-from cudal1_ci.optimize.target import (
-    INTERRUPTED,
-    Step,
-    TargetSearch,
-    advance,
-    entry_of,
-    leave,
-    untried,
-)
+from cudal1_ci.optimize.target import Step, TargetSearch, advance, entry_of, leave
 from cudal1_ci.pool import SlotLost
 from cudal1_ci.propose.wrappers.strategy import HOST
 from cudal1_ci.records import Candidate, Entry

@@ -10,14 +10,9 @@ from __future__ import annotations
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.context import RunContext
-from cudal1_ci.optimize.target import (
-    AT_THE_FLOOR,
-    MODEL,
-    NO_KERNEL_PROPOSED,
-    NOTHING_PROPOSED,
-    optimize_target,
-    reference_verdict,
-)
+from cudal1_ci.optimize.reasons import AT_THE_FLOOR, NO_KERNEL_PROPOSED, NOTHING_PROPOSED
+from cudal1_ci.optimize.references import reference_verdict
+from cudal1_ci.optimize.target import MODEL, optimize_target
 from cudal1_ci.processes.device_wait import GaveUp, patient_until
 from cudal1_ci.records import Entry, Evaluation, Finding, Target, Verdict, content_hash
 from cudal1_ci.report_card.columns import (

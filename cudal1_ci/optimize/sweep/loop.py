@@ -15,6 +15,7 @@ import msgspec
 
 from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.reasons import SPENT, untried
 from cudal1_ci.optimize.run import optimize_one, review
 from cudal1_ci.optimize.sweep.memory import (
     LOOK,
@@ -25,7 +26,6 @@ from cudal1_ci.optimize.sweep.memory import (
     with_earlier,
 )
 from cudal1_ci.optimize.sweep.order import Looks, Standing
-from cudal1_ci.optimize.target import SPENT, untried
 from cudal1_ci.records import Entry, Report, Target
 
 

@@ -19,12 +19,8 @@ import msgspec
 
 from cudal1_ci.discover.plan import Planned
 from cudal1_ci.optimize.context import RunContext
-from cudal1_ci.optimize.target import (
-    NO_KERNEL_PROPOSED,
-    NOTHING_PROPOSED,
-    TargetSearch,
-    untried,
-)
+from cudal1_ci.optimize.reasons import NO_KERNEL_PROPOSED, NOTHING_PROPOSED, untried
+from cudal1_ci.optimize.target import TargetSearch
 from cudal1_ci.records import (
     Candidate,
     Entry,

@@ -16,8 +16,9 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.accept import Acceptor
 from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
+from cudal1_ci.optimize.reasons import DEVICE_IN_USE, SPENT, hint_of_import
 from cudal1_ci.optimize.run import by_promise, review
-from cudal1_ci.optimize.target import DEVICE_IN_USE, SPENT, hint_of_import, optimize_target
+from cudal1_ci.optimize.target import optimize_target
 from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.records import Candidate, Edit, Evaluation, Finding, Problem, Verdict
 from cudal1_ci.records.archive import Archive

@@ -12,8 +12,9 @@ from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize import examination
 from cudal1_ci.optimize.context import LEAST_EXAMINED_S, Pace, ReviewConfig, RunContext
 from cudal1_ci.optimize.ranking import CONFIRMATION, Count, Ranking, Situation, cells_of
+from cudal1_ci.optimize.reasons import AT_THE_BOUND, SPENT
 from cudal1_ci.optimize.run import review
-from cudal1_ci.optimize.target import AT_THE_BOUND, LEAST_CONFIRMED_S, SPENT, TargetSearch
+from cudal1_ci.optimize.target import LEAST_CONFIRMED_S, TargetSearch
 from cudal1_ci.processes.device_wait import GaveUp
 from cudal1_ci.propose.wrappers.strategy import HOST
 from cudal1_ci.records import Edit, TextProgram, Understanding

@@ -14,14 +14,9 @@ from cudal1_ci.discover.plan import Plan, Planned
 from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.preview import preview
+from cudal1_ci.optimize.reasons import COVERED, NOTHING_PROPOSED, OVER_THE_LIMIT, SPENT
 from cudal1_ci.optimize.strategies import default_strategies
-from cudal1_ci.optimize.target import (
-    COVERED,
-    NOTHING_PROPOSED,
-    OVER_THE_LIMIT,
-    SPENT,
-    optimize_target,
-)
+from cudal1_ci.optimize.target import optimize_target
 from cudal1_ci.optimize.understanding import demand_of, understanding_of
 from cudal1_ci.propose import Strategy
 from cudal1_ci.propose.config import PlaybookConfig
