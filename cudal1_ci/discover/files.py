@@ -36,6 +36,7 @@ VENDORED_FOLDERS = frozenset(
 MACHINE_FOLDERS = frozenset(
     {".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".tox", ".nox", ".eggs"}
     | {"build", "dist", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".cudal1-ci"}
+    | {".ipynb_checkpoints"}
 )
 GENERATED_FILE = re.compile(r".*(?:_pb2|_pb2_grpc)\.py")
 

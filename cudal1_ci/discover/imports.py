@@ -19,6 +19,8 @@ from pathlib import Path
 
 from cudal1_ci.discover.facts import Binding, FileFacts
 
+TOP_FILES = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+"""What lies at the top of a checkout or a project."""
 MAX_HOPS = 32
 """Aliases and re-exports that are followed before a chain counts as a cycle."""
 
@@ -231,13 +233,19 @@ def folder_of(path: str) -> str:
 
 
 def packages_above(root: Path) -> list[str]:
-    """Return the names of the packages around the root folder, its own last; empty if none."""
+    """Return the names of the packages around the root folder, its own last; empty if none. The
+    top of a project is no package, whatever lies in it: what is above it is not the project's."""
     names: list[str] = []
     at = root
-    while (at / "__init__.py").is_file() and at.parent != at:
+    while (at / "__init__.py").is_file() and at.parent != at and not is_top(at):
         names.insert(0, at.name)
         at = at.parent
     return names
+
+
+def is_top(folder: Path) -> bool:
+    """Return whether a folder is the top of a checkout, or of a project."""
+    return any((folder / name).exists() for name in TOP_FILES)
 
 
 class Namespaces:

@@ -65,6 +65,18 @@ def test_a_root_that_is_itself_a_package_is_imported_from_above(write_tree: Writ
     assert (found.import_root, found.import_path) == ("../..", "pkg.sub.net:Net")
 
 
+@pytest.mark.parametrize("mark", ["setup.py", "pyproject.toml", ".git/HEAD"])
+def test_the_top_of_a_project_is_no_package(write_tree: WriteTree, mark: str) -> None:
+    """A stray `__init__.py` beside `setup.py` is in many repositories."""
+    files = {"__init__.py": "", mark: "", "kan/__init__.py": "", "kan/net.py": NET, "own.py": NET}
+    top = write_tree(files)
+    assert program(top, "kan/net.py").import_path == "kan.net:Net"
+    assert program(top, "kan/net.py").import_root == "."
+    assert program(top, "own.py").import_path == "own:Net"
+    inside = program(top / "kan", "net.py")
+    assert (inside.import_root, inside.import_path) == ("..", "kan.net:Net")
+
+
 def test_nested_classes_are_named_by_their_qualname(write_tree: WriteTree) -> None:
     text = """
     from torch import nn
