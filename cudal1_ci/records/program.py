@@ -65,7 +65,10 @@ class Problem(Record, frozen=True, kw_only=True):
         answer wins.
         """
         calls = [(w.init, w.call, w.mode, w.atol, w.rtol) for w in self.workloads]
-        parts = [program_identity(self.reference), calls]
+        parts: list[Any] = [program_identity(self.reference), calls]
+        # Added only where there are some: a problem keeps the id that it had without them.
+        if any(w.dtype or w.default_dtype for w in self.workloads):
+            parts.append([(w.dtype, w.default_dtype) for w in self.workloads])
         if self.target is not None and self.target.is_kernel:
             parts.append((self.target.path, self.target.qualname))
         return content_hash(parts)

@@ -131,6 +131,10 @@ GUESSES: tuple[Provenance, ...] = ("synthetic", "config")
 """What is shown and never fails a check: no code calls it so."""
 
 
+Floats = Literal["float16", "bfloat16", "float64"]
+"""Dtypes of floats besides torch's default one."""
+
+
 class Workload(Published, frozen=True, kw_only=True):
     """Describe one way in which a target is called."""
 
@@ -144,6 +148,11 @@ class Workload(Published, frozen=True, kw_only=True):
     call: Call | Made
     mode: Literal["infer", "train"] = "infer"
     """`infer` is eval() under no_grad; `train` is train() and compares gradients too."""
+    dtype: Floats | None = None
+    """What the module's floats were converted to after its constructor, as by
+    `model.bfloat16()`; None for what the constructor makes."""
+    default_dtype: Floats | None = None
+    """`torch.get_default_dtype()` where that is not float32."""
     atol: float | None = None
     rtol: float | None = None
     """None: the budget comes from the fp64 oracle and the dtype (verifier)."""

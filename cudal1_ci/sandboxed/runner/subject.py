@@ -25,7 +25,7 @@ from ..builds.compile_errors import compile_error
 from ..confinement import OWN_FOLDERS, make_folders
 from ..memory.committed import COMMITTED, CommittedSegment
 from ..memory.cuda import DeviceSegment
-from ..memory.segment import Segment, slot_of, span
+from ..memory.segment import Segment, dtype_of, slot_of, span
 from ..wire.arguments import Call, GivenCall, Made, Pickled
 from ..wire.programs import Program, TextProgram
 from ..wire.runner import (
@@ -139,6 +139,8 @@ class Subject:
         if request.device == "cuda":
             self.device = torch.device("cuda", 0)
             torch.cuda.set_device(self.device)
+        if request.default_dtype is not None:
+            torch.set_default_dtype(dtype_of(request.default_dtype))
         try:
             found = programs.load(self.settled(request.program), self.scratch)
         except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
@@ -154,6 +156,8 @@ class Subject:
             self.program = found(*args, **kwargs)
         if isinstance(self.program, torch.nn.Module):
             self.module = self.program.to(self.device).train(self.train)
+            if request.floats is not None:  # a module may have a `to` of its own, for devices
+                torch.nn.Module.to(self.module, dtype_of(request.floats))
         if request.dtype == "float64":
             torch.set_default_dtype(torch.float64)  # for what is made in the calls
             if self.module is not None:

@@ -103,6 +103,19 @@ def describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
     return spec
 
 
+def describe_floats(owner: torch.nn.Module | None) -> dict[str, str]:
+    """Return the dtype of a module's floats, if all have the same, and torch's default dtype; each
+    where it is not float32. A caller converts a module after its constructor."""
+    found = {"default_dtype": torch.get_default_dtype()}
+    if owner is not None:
+        state = [*owner.parameters(), *owner.buffers()]
+        floats = {one.dtype for one in state if one.is_floating_point()}
+        if len(floats) == 1:
+            found["dtype"] = floats.pop()
+    named = {name: str(one).removeprefix("torch.") for name, one in found.items()}
+    return {name: one for name, one in named.items() if one != "float32"}
+
+
 def value_range(tensor: torch.Tensor) -> tuple[float, float] | None:
     """Return the smallest and largest value: of all integers, of a sample of floats."""
     if tensor.numel() == 0 or tensor.is_complex() or tensor.device.type == "meta":

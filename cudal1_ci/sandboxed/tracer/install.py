@@ -248,6 +248,8 @@ class Tracer:
             target,
             init,
             training and self.torch.is_grad_enabled(),
+            self.torch.get_default_dtype(),
+            getattr(next(owner.parameters(), None), "dtype", None) if owner is not None else None,
             tuple(short(arg) for arg in args),
             tuple((name, short(value)) for name, value in kwargs.items()),
         )
@@ -269,6 +271,7 @@ class Tracer:
         }
         self.local.is_busy = True
         try:
+            line |= self.describe.describe_floats(owner)
             if owner is not None and not isinstance(init, dict):
                 raise self.describe.UnrecordableError(init or "constructor was not seen")
             line["call"] = self.describe.describe_call(args, kwargs)

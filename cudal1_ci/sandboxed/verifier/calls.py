@@ -97,6 +97,8 @@ def call_of(
         source=source,
         given=given_tolerance(workload),
         seed=seed,
+        floats=workload.dtype,
+        default_dtype=workload.default_dtype,
     )
     if found.init is not None:
         case.init, tensors = Pickled(data=found.init.data), found.init.tensors

@@ -19,7 +19,7 @@ from ..memory.accelerators import Accelerator, AnySegment, place_for
 from ..memory.segment import ALIGNMENT_BYTES, place, size_bytes
 from ..timing.energy import EnergyCounter
 from ..wire.arguments import GivenCall
-from ..wire.programs import Program
+from ..wire.programs import Floats, Program
 from ..wire.recording import Recording
 from ..wire.runner import (
     Called,
@@ -152,6 +152,9 @@ class Case:
     source: Source
     given: tuple[float, float] | None
     seed: int
+    floats: Floats | None = None
+    """What the module's floats are converted to after its constructor."""
+    default_dtype: Floats | None = None
     keys: tuple[str, ...] | None = None
     """The part of the state that the reference shares with the candidate, where they differ; the
     rest is as both constructors make it under one seed. None for all of it."""
@@ -265,6 +268,8 @@ class Case:
                 dtype=dtype,
                 device=self.accelerator.kind,
                 keys=self.keys,
+                floats=self.floats,
+                default_dtype=self.default_dtype,
             )
             runner.facts = runner.ask(request, limits.load_s)
             if runner.facts.is_lazy:

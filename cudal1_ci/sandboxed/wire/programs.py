@@ -44,6 +44,9 @@ class TreeProgram:
 Program = TextProgram | TreeProgram
 
 
+Floats = Literal["float16", "bfloat16", "float64"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """One way in which a target is called."""
@@ -52,6 +55,8 @@ class Workload:
     init: Call | Made | None = None
     call: Call | Made
     mode: Literal["infer", "train"] = "infer"
+    dtype: Floats | None = None
+    default_dtype: Floats | None = None
     atol: float | None = None
     rtol: float | None = None
 

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from .arguments import GivenCall, Made
 from .codec import Asks, AtMost, Form, Within
-from .programs import Program
+from .programs import Floats, Program
 from .recording import Recording
 from .tensors import MAX_SLOTS, Count, OutputSlot, Slot, StateSlot, Text, need
 from .verdicts import MOST_US, CallCost, Demand, KernelTime
@@ -366,6 +366,9 @@ class Load(Asks[Loaded]):
     device: str
     keys: tuple[Text, ...] | None = None
     """The part of its state that another program shares; None for all of it."""
+    floats: Floats | None = None
+    """What its floats are converted to, once it is constructed; `dtype` widens them after that."""
+    default_dtype: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,12 @@ PACKAGE = {
         outer.train()(x.requires_grad_())["out"].sum().backward()
         Secret(object())(x)
         OwnNew(3)(torch.randint(2, 9, (4,)))
+        inner = Inner(Config(dim=6)).eval()
+        for dtype in (torch.float32, torch.bfloat16):
+            inner.to(dtype)(torch.randn(7, 6, dtype=dtype))
+        torch.set_default_dtype(torch.float64)
+        Inner(Config(dim=6)).eval()(torch.randn(7, 6))
+        torch.set_default_dtype(torch.float32)
         scripted = torch.jit.trace(nn.Linear(2, 2), torch.randn(1, 2))
         scripted(torch.randn(1, 2))
         nn.Sequential(nn.Linear(2, 2), nn.ReLU())(torch.randn(1, 2))
@@ -176,6 +182,15 @@ def test_calls_have_shapes_strides_keywords_and_are_counted(traces):
 def test_training_is_told_from_inference(traces):
     (trained,) = [w for w in workloads(traces, "Outer") if w.mode == "train"]
     assert trained.call.args[0].requires_grad
+
+
+def test_a_module_has_the_dtype_that_its_caller_gave_it(traces):
+    found = [w for w in workloads(traces, "Inner") if w.call.args[0].shape == (7, 6)]
+    assert {(w.call.args[0].dtype, w.dtype, w.default_dtype) for w in found} == {
+        ("float32", None, None),
+        ("bfloat16", "bfloat16", None),
+        ("float64", "float64", "float64"),
+    }
 
 
 def test_what_was_only_called_in_training_is_also_called_in_inference(traces):

@@ -744,6 +744,54 @@ def sleepers() -> list[str]:
     return found
 
 
+CONVERTED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(16, 16), nn.BatchNorm1d(16)
+
+    def to(self, device):
+        return super().to(device)
+
+    def forward(self, x):
+        assert x.dtype == self.fc.weight.dtype == self.norm.running_mean.dtype
+        assert torch.get_default_dtype() == {default}
+        return {result}
+"""
+
+
+@pytest.mark.parametrize("mode", ["infer", "train"])
+@pytest.mark.parametrize(
+    ("dtype", "default"), [("bfloat16", None), ("float16", None), ("float64", "float64")]
+)
+def test_a_module_is_converted_as_its_caller_did(session, dtype, default, mode):
+    """And the oracle, which is in float64, is too, before it is widened."""
+    words = {"default": f"torch.{default or 'float32'}"}
+    if default is None:  # the oracle's calls make their tensors in float64
+        words["default"] += " or x.dtype == torch.float64"
+    workload = Workload(
+        name="w", provenance="traced", init=Call(), call=Call(args=(tensor(8, 16, dtype=dtype),)),
+        mode=mode, dtype=dtype, default_dtype=default,
+    )  # fmt: skip
+    source = CONVERTED.format(result="self.norm(self.fc(x)).relu()", **words)
+    problem = Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
+    assert session.check(problem).status == "passed"
+
+    def verdict(result):
+        text = CONVERTED.format(result=result, **words).replace("Model(", "ModelNew(")
+        program = TextProgram(source=text, entry="ModelNew")
+        candidate = Candidate(problem_id=problem.id, program=program, proposer="test")
+        return session.examine(problem, candidate)
+
+    assert verdict("self.norm(self.fc(x)).clamp_min(0)").status == "passed"
+    assert verdict("self.norm(self.fc(x)).abs()").status == "incorrect_values"
+    plain = msgspec.structs.replace(workload, dtype=None, default_dtype=None)
+    assert msgspec.structs.replace(problem, workloads=(plain,)).id != problem.id
+
+
 @pytest.mark.parametrize(
     ("candidate", "status", "special"),
     [
