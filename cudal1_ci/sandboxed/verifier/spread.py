@@ -36,6 +36,7 @@ from ..wire.runner import WIDE_UNITS
 from .cases import Case, Limits, Rejected
 from .compare import Tolerance, allowance, is_inexact, loose, tolerance
 from .failures import twice
+from .glance import groups
 from .magnitude import magnitude
 from .oracle import known_errors
 from .rounding_noise import rounding_at
@@ -169,37 +170,39 @@ def extend(found: Deviations, ours: list[torch.Tensor], theirs: list[torch.Tenso
     if len(ours) != len(theirs):
         found[:] = [None] * len(ours)
         return
-    if extend_at_once(found, ours, theirs):
-        return
+    together = set()
+    for group in groups(ours, theirs, ours[0].device) if ours else ():
+        numbers = [n for n in group if found[n] is not None and is_float32(ours[n], theirs[n])]
+        mosts = [most for n in numbers if (most := found[n]) is not None]
+        if extend_at_once(mosts, [ours[n] for n in numbers], [theirs[n] for n in numbers]):
+            together.update(numbers)
     for leaf, (one, other, most) in enumerate(zip(ours, theirs, found, strict=True)):
+        if leaf in together:
+            continue
         if most is None or one.shape != other.shape:
             found[leaf] = None
         else:
             torch.maximum(most, deviation(one, other.to(one.device)), out=most)
 
 
-def extend_at_once(found: Deviations, ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
-    """Extend the deviations of outputs that all are finite float32 of equal shape, which takes a
-    few launches for hundreds of gradients. Return whether they are."""
-    mosts = [most for most in found if most is not None]
-    pairs = zip(ours, theirs, strict=True)
-    if len(mosts) != len(ours) or not all(is_like(one, other) for one, other in pairs):
-        return False
-    gaps = torch._foreach_abs(torch._foreach_sub(ours, theirs))
+def extend_at_once(
+    mosts: list[torch.Tensor], ours: list[torch.Tensor], theirs: list[torch.Tensor]
+) -> bool:
+    """Extend the deviations of outputs of float32, which takes a few launches for hundreds of
+    gradients. Return whether all of them are finite."""
+    if not mosts:
+        return True
+    gaps = torch._foreach_sub(ours, theirs)
+    torch._foreach_abs_(gaps)
     if not bool(torch.isfinite(torch.stack(torch._foreach_norm(gaps, torch.inf))).all()):
         return False
     torch._foreach_maximum_(mosts, gaps)
     return True
 
 
-def is_like(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two outputs are float32 of equal shape on one device."""
-    return (
-        one.dtype == other.dtype == torch.float32
-        and one.shape == other.shape
-        and one.device == other.device
-        and bool(one.numel())
-    )
+def is_float32(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether both outputs are of float32."""
+    return one.dtype == other.dtype == torch.float32
 
 
 def dtype_of(output: torch.Tensor) -> torch.dtype:
