@@ -27,6 +27,7 @@ WORKLOAD_KEYS: dict[str, Any] = {
     "init": ARGUMENTS,
     "inputs": ARGUMENTS,
     "mode": {"enum": list(declared.MODES)},
+    "dtype": {"enum": list(declared.DTYPES)},
     "atol": {"type": "number", "minimum": 0},
     "rtol": {"type": "number", "minimum": 0},
 }

@@ -15,16 +15,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cudal1_ci.discover.argument_text import ArgumentTextError, number_spec, parse_argument
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import ArgumentSpec, Call, Notice, Target, TensorSpec, Workload
+from cudal1_ci.records.workload import Floats
 
-KEYS = ("target", "name", "init", "inputs", "mode", "atol", "rtol")
+KEYS = ("target", "name", "init", "inputs", "mode", "dtype", "atol", "rtol")
 REQUIRED = ("target", "inputs")
 Mode = Literal["infer", "train"]
 MODES: tuple[Mode, ...] = ("infer", "train")
+DTYPES: tuple[Floats, ...] = get_args(Floats)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,7 @@ def _declaration(table: Mapping[str, Any], file: str, index: int) -> Declaration
         init=table.get("init"),
         inputs=table["inputs"],
         mode=table.get("mode", "infer"),
+        dtype=table.get("dtype"),
         name=_text(table, "name", where),
         where=f"{where}.",
         source=f"{file}:{key_in(file, index)}",
@@ -145,6 +148,7 @@ def workload_of(
     name: str | None,
     where: str,
     source: str,
+    dtype: object = None,
     atol: float | None = None,
     rtol: float | None = None,
 ) -> Workload:
@@ -154,6 +158,9 @@ def workload_of(
     """
     if mode not in MODES:
         raise ConfigError(f'{where}mode: expected "infer" or "train", got {mode!r}')
+    floats = next((one for one in DTYPES if one == dtype), None)
+    if dtype is not None and floats is None:
+        raise ConfigError(f"{where}dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
     call = call_of(inputs, f"{where}inputs")
     return Workload(
         name=name or shapes_name(call) or "declared",
@@ -162,6 +169,7 @@ def workload_of(
         init=call_of([] if init is None else init, f"{where}init"),
         call=call,
         mode="train" if mode == "train" else "infer",
+        dtype=floats,
         atol=atol,
         rtol=rtol,
     )

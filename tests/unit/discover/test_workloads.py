@@ -62,7 +62,8 @@ def test_a_table_says_constructor_call_and_mode():
     assert workload.init == Call(args=(Constant(value=8),), kwargs={"dim": Constant(value=256)})
     assert workload.call == Call(args=(TENSOR,))
     assert (workload.mode, workload.atol, workload.rtol) == ("train", 1.0, 0.5)
-    assert workload.name == "2x4"
+    assert workload.name == "2x4" and workload.dtype is None
+    assert declared(dtype="bfloat16").workload.dtype == "bfloat16"
     assert workload.source == "pyproject.toml:tool.cudal1-ci.workload[0]"
 
 
@@ -93,6 +94,8 @@ def test_a_pattern_is_a_path_or_a_module_and_a_name(pattern, path, qualname, mat
         ({"inputs": ["a=1", "2"]}, "inputs[1]: expected `name=...`"),
         ({"inputs": ["a=1", "a=2"]}, "inputs[1]: `a` was given before"),
         ({"mode": "fast"}, 'expected "infer" or "train"'),
+        ({"dtype": "float8"}, "dtype: expected one of float16, bfloat16, float64, got 'float8'"),
+        ({"dtype": 16}, "dtype: expected one of float16"),
         ({"atol": -1}, "atol: expected a number of 0 or more"),
         ({"atol": True}, "atol: expected a number"),
         ({"name": ""}, "name: expected text"),
