@@ -54,7 +54,7 @@ class Examination:
         """Return the index of what is proposed: the best one, or the best one that was examined
         where another waits for that."""
         if not self.waits:
-            return speedups.best_examined(self.evaluations, self.problem.workloads)
+            return self.best()
         known = [n for n, one in enumerate(self.evaluations) if one.candidate.id in self.known_ids]
         place = speedups.best([self.evaluations[n] for n in known], self.problem.workloads)
         return None if place is None else known[place]

@@ -68,9 +68,7 @@ from cudal1_ci.optimize.reasons import (
     negligible,
     untried,
 )
-from cudal1_ci.optimize.references import (
-    reference_failure,
-)
+from cudal1_ci.optimize.references import reference_failure
 from cudal1_ci.optimize.strategies import covering, noticed_by, proposed_by
 from cudal1_ci.optimize.understanding import MOST_SHOWN, understanding_of
 from cudal1_ci.pool import SlotLost

@@ -143,7 +143,8 @@ def recalled(planned: Planned, look: Look, context: RunContext) -> Entry | None:
     is_whole = len(search.evaluations) == len(look.candidate_ids)
     if not search.evaluations or (look.is_settled and not is_whole):
         return None
-    return search.entry()
+    best = speedups.best_examined(search.evaluations, problem.workloads)
+    return msgspec.structs.replace(search.entry(), best=best)
 
 
 def evaluations_of(problem: Problem, look: Look, context: RunContext) -> Iterator[Evaluation]:
