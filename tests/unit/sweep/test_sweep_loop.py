@@ -14,10 +14,18 @@ from cudal1_ci.errors import WorkerError
 from cudal1_ci.optimize.config import ReviewConfig
 from cudal1_ci.optimize.context import RunContext
 from cudal1_ci.optimize.sweep.loop import course_of, sweep
-from cudal1_ci.records import Problem, Report
+from cudal1_ci.optimize.sweep.memory import with_earlier
+from cudal1_ci.records import ContractCheck, Entry, Problem, Report
 from cudal1_ci.records.archive import Archive
 from cudal1_ci.render.progress import SilentProgress
-from tests.fakes import FakeSession, a_candidate, a_measurement, a_problem, a_target
+from tests.fakes import (
+    FakeSession,
+    a_candidate,
+    a_measurement,
+    a_problem,
+    a_target,
+    an_evaluation,
+)
 
 ANSWERS = {f"fast {i}": ("passed", 2.0) for i in range(9)}
 
@@ -326,3 +334,17 @@ def test_a_target_whose_turn_is_cut_before_anything_was_tried_counts_as_not_reac
     report, asked = repository.sweep(Slow(repository.answers), budget_s=0.2)
     assert asked == []
     assert {entry.skipped for entry in report.entries} == {"not reached: the budget was spent"}
+
+
+def test_what_an_earlier_look_only_timed_is_no_proposal_beside_what_was_examined():
+    problem = a_problem()
+    held = (ContractCheck(aspect="gradients", result="held"),)
+    examined = an_evaluation(a_candidate(problem, "examined"), speedup=2.0)
+    examined = msgspec.structs.replace(examined, contract=held)
+    timed = an_evaluation(a_candidate(problem, "timed"), speedup=4.0)
+    looks = [
+        Entry(target=a_target(), workloads=problem.workloads, evaluations=(one,))
+        for one in (examined, timed)
+    ]
+    assert with_earlier(*looks).best == 0
+    assert with_earlier(*looks[::-1]).best == 1
