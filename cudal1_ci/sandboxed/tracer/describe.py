@@ -12,6 +12,7 @@ import math
 import sys
 import types
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -108,12 +109,23 @@ def describe_floats(owner: torch.nn.Module | None) -> dict[str, str]:
     where it is not float32. A caller converts a module after its constructor."""
     found = {"default_dtype": torch.get_default_dtype()}
     if owner is not None:
-        state = [*owner.parameters(), *owner.buffers()]
-        floats = {one.dtype for one in state if one.is_floating_point()}
+        floats = {one.dtype for one in state_of(owner) if one.is_floating_point()}
         if len(floats) == 1:
             found["dtype"] = floats.pop()
     named = {name: str(one).removeprefix("torch.") for name, one in found.items()}
     return {name: one for name, one in named.items() if one != "float32"}
+
+
+def state_of(owner: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Yield parameters and buffers. A class may have another `parameters()`, as for groups of an
+    optimizer."""
+    yield from (one for _, one in torch.nn.Module.named_parameters(owner))
+    yield from (one for _, one in torch.nn.Module.named_buffers(owner))
+
+
+def first_dtype(owner: torch.nn.Module) -> torch.dtype | None:
+    """Return the dtype of a module's first parameter or buffer; None where it has none."""
+    return next((one.dtype for one in state_of(owner)), None)
 
 
 def value_range(tensor: torch.Tensor) -> tuple[float, float] | None:

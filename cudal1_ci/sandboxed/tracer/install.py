@@ -249,7 +249,7 @@ class Tracer:
             init,
             training and self.torch.is_grad_enabled(),
             self.torch.get_default_dtype(),
-            getattr(next(owner.parameters(), None), "dtype", None) if owner is not None else None,
+            None if owner is None else self.describe.first_dtype(owner),
             tuple(short(arg) for arg in args),
             tuple((name, short(value)) for name, value in kwargs.items()),
         )

@@ -61,6 +61,17 @@ PACKAGE = {
             def forward(self, x, *, mask=None):
                 return {"out": self.fc(self.inner(x, mask=mask))}
 
+        class Grouped(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(3, 3)
+
+            def parameters(self, rates):
+                return [{"params": list(super().parameters()), "lr": rates[0]}]
+
+            def forward(self, x):
+                return self.fc(x)
+
         class Secret(nn.Module):
             def __init__(self, handle):
                 super().__init__()
@@ -86,7 +97,7 @@ PACKAGE = {
 
         import torch
         from torch import nn
-        from pkg.layers import Config, Inner, Outer, OwnNew, Secret
+        from pkg.layers import Config, Grouped, Inner, Outer, OwnNew, Secret
 
         torch.set_num_threads(1)  # a pool of threads does not survive the fork below
         outer = Outer(Inner(Config(dim=8))).eval()
@@ -99,6 +110,7 @@ PACKAGE = {
             pickle.loads(pickle.dumps(outer))(x)
         outer.train()(x.requires_grad_())["out"].sum().backward()
         Secret(object())(x)
+        Grouped().half().float().eval()(torch.randn(4, 3))
         OwnNew(3)(torch.randint(2, 9, (4,)))
         inner = Inner(Config(dim=6)).eval()
         for dtype in (torch.float32, torch.bfloat16):
@@ -191,6 +203,11 @@ def test_a_module_has_the_dtype_that_its_caller_gave_it(traces):
         ("bfloat16", "bfloat16", None),
         ("float64", "float64", "float64"),
     }
+
+
+def test_a_module_with_parameters_for_an_optimizer_is_recorded(traces):
+    found = workloads(traces, "Grouped")
+    assert {(w.call.args[0].shape, w.dtype) for w in found} == {((4, 3), None)}
 
 
 def test_what_was_only_called_in_training_is_also_called_in_inference(traces):
