@@ -175,7 +175,8 @@ def test_a_harvest_reaches_modules_by_page_by_test_and_by_configuration(tree, tm
     )
     traces = read_traces(tmp_path / FOLDER)
     workloads = {one.qualname: traces.workloads(one) for one in discovery.targets}
-    assert workloads["Model"][0].provenance == "readme"
+    # The call that took most time comes first, whichever that was.
+    assert "readme" in {one.provenance for one in workloads["Model"]}
     assert workloads["Model"][0].root == "pkg/layers.py:Model"
     assert workloads["Inner"][0].root == "pkg/layers.py:Model"
     assert workloads["GPT"][0].provenance == "config"
