@@ -79,10 +79,11 @@ def later(report: dict[str, Any], made_with: str, note: str) -> dict[str, Any]:
             "target": entry["target"]["qualname"],
             "proposer": one["candidate"]["proposer"],
             "phase": one["phase"],
+            "is_proposed": place == entry["best"],
             **{key: found[key] for key in ("workload", "speedup", "speedup_low", "speedup_high")},
         }
         for entry in report["entries"]
-        for one in entry["evaluations"]
+        for place, one in enumerate(entry["evaluations"])
         for found in one["measurements"]
     ]
     date = report["generated_at"][:10]

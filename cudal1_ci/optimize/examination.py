@@ -72,7 +72,7 @@ class Examination:
             if place is None:
                 break
             winner = self.evaluations[place]
-            examined = self.examined(context, winner)
+            examined = self.examine(context, winner)
             if examined is winner:
                 self.known_ids.add(winner.candidate.id)
                 break
@@ -86,23 +86,25 @@ class Examination:
         """Note whether there is a proposal. Only then is time kept for what it is worth."""
         context.pace.has_gain |= self.proposed() is not None
 
-    def examined(self, context: RunContext, winner: Evaluation) -> Evaluation:
+    def examine(self, context: RunContext, winner: Evaluation) -> Evaluation:
         """Return an evaluation with its contract and, unless that is broken, with what its
         repository says; the same where nothing is new. On a GPU the repository's programs, which
-        run on the processor, run while the contract is tried."""
+        run on the CPU, run while the contract is checked."""
         if winner.contract is not None or context.session.device().kind == "cpu":
-            tried = self.with_contract(context, winner) if winner.contract is None else winner
-            return tried if tried.is_refused else self.accepted(context, tried)
-        beside = ThreadPoolExecutor(1)
+            checked = winner if winner.contract is not None else self.check(context, winner)
+            if checked.is_refused:
+                return checked
+            return self.report(context, checked, self.ask_repository(context, checked))
+        pool = ThreadPoolExecutor(1)
         try:
-            asked = beside.submit(self.asked, context, winner)
-            tried = self.with_contract(context, winner)
-            accepted = msgspec.structs.replace(tried, acceptance=asked.result().acceptance)
+            answer = pool.submit(self.ask_repository, context, winner)
+            checked = self.check(context, winner)
+            accepted = msgspec.structs.replace(checked, acceptance=answer.result().acceptance)
         finally:
-            beside.shutdown(wait=False)
-        return tried if tried.is_refused else self.told(context, tried, accepted)
+            pool.shutdown(wait=False)
+        return checked if checked.is_refused else self.report(context, checked, accepted)
 
-    def with_contract(self, context: RunContext, winner: Evaluation) -> Evaluation:
+    def check(self, context: RunContext, winner: Evaluation) -> Evaluation:
         """Return an evaluation with its contract; the same where the settings leave it out."""
         try:
             found = context.session.examine_contract(self.problem, winner)
@@ -113,19 +115,14 @@ class Examination:
             return msgspec.structs.replace(winner, contract=(missing,))
         return winner if found.contract is None else found
 
-    def accepted(self, context: RunContext, winner: Evaluation) -> Evaluation:
-        """Return an evaluation with what its repository says; the same where that is known."""
-        return self.told(context, winner, self.asked(context, winner))
-
-    def asked(self, context: RunContext, winner: Evaluation) -> Evaluation:
-        """Return an evaluation with what its repository says, without telling the user."""
+    def ask_repository(self, context: RunContext, winner: Evaluation) -> Evaluation:
+        """Return an evaluation with what its repository says, and report nothing."""
         if context.acceptor is None or winner.acceptance is not None:
             return winner
         return context.acceptor.accepted(winner, context.left_s(), self.target.qualname)
 
-    def told(self, context: RunContext, before: Evaluation, after: Evaluation) -> Evaluation:
-        """Tell what the repository says of an evaluation, where that is new, and return it; else
-        the one before."""
+    def report(self, context: RunContext, before: Evaluation, after: Evaluation) -> Evaluation:
+        """Report what the repository says, if that is new, and return `after`; else `before`."""
         if after.acceptance is None or after.acceptance is before.acceptance:
             return before
         text = acceptance_text(after.acceptance)
@@ -138,6 +135,6 @@ class Examination:
         if context.acceptor is None:
             return False
         before = self.evaluations[index]
-        found = self.told(context, before, context.acceptor.searched(before))
+        found = self.report(context, before, context.acceptor.searched(before))
         self.evaluations[index] = found
         return found.is_refused

@@ -189,8 +189,8 @@ def is_near(
     glance: Glance | None = None,
 ) -> bool:
     """Return whether all floats of `one` are within `near` times the magnitude of `other`. Then no
-    element is far (`Difference.num_far`), which takes much longer to count. Of numbers that are
-    not finite this says nothing."""
+    element is far (`Difference.num_far`), which takes much longer to count. False where one is
+    not finite."""
     if glance is not None:
         return glance.error <= near * glance.root_mean_square
     if not is_inexact(one) or not one.numel():

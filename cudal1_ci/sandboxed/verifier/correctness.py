@@ -63,10 +63,10 @@ def examine(
 ) -> Examined:
     """Return what is known of a candidate that is right.
 
-    `profiles` reads its kernels too, in the existing process. `follows_gradients` of a call for
-    inference as well (gradient_flow.py). `hold` takes over that process, by
-    the workload's name, instead of its end; not a process in which a call has failed. Not both: a
-    process that was profiled is not timed.
+    `profiles` reads its kernels too, in the existing process. `follows_gradients` also looks which
+    gradients a call for inference passes on (gradient_flow.py). `hold` takes over that process, by
+    the workload's name, instead of its end; not a process in which a call has failed. `profiles`
+    and `hold` exclude each other: a process that was profiled is not timed.
 
     Raises:
         Rejected: The candidate is wrong, with the reason.

@@ -15,8 +15,9 @@ import torch
 
 from .magnitude import FILL_LEAST, most_elements, widen
 
-BESIDE = 8
-"""Share of the elements that one operation is for: several copies of them exist at a time."""
+GROUP_SHARE = 8
+"""A group has at most an eighth of a piece's elements (magnitude.py), as several copies of them
+exist at a time."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def groups(
     count = 0
     for number, (one, other) in enumerate(zip(ours, exact, strict=True)):
         size = one.numel()
-        most = most_elements(one, device) // BESIDE
+        most = most_elements(one, device) // GROUP_SHARE
         is_one = one.is_floating_point() and other.is_floating_point() and one.shape == other.shape
         if not is_one or not 0 < size <= most or not one.device == other.device == device:
             continue

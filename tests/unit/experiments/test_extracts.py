@@ -234,8 +234,15 @@ def test_the_page_on_repositories_states_what_root_models_gained(experiment_modu
     lines = " ".join(page.split())
     (vit,) = (one for one in raw["repositories"] if "vit" in one["repository"])
     calls: dict[str, list[str]] = {}
-    for one in vit["later"]["measured"]:  # in training, then in inference
-        if one["phase"] == "confirmed" and ":compile" not in one["proposer"]:
+    rows = vit["later"]["measured"]
+    assert len({(one["path"], one["target"]) for one in rows if one["is_proposed"]}) == 3
+    assert "Three were proposed. Of the other two a compiled version was confirmed" in lines
+    confirmed = [one for one in rows if one["phase"] == "confirmed"]
+    compiled = {one["path"] for one in confirmed if ":compile" in one["proposer"]}
+    assert len(compiled) == 2
+    assert not any(one["is_proposed"] for one in rows if one["path"] in compiled)
+    for one in confirmed:  # in training, then in inference
+        if ":compile" not in one["proposer"]:
             name = f"`{one['path'].rpartition('/')[2]}:{one['target']}`"
             interval = (one[key] for key in ("speedup", "speedup_low", "speedup_high"))
             calls.setdefault(name, []).append(interval_text(*interval))

@@ -95,6 +95,12 @@ def clock(monkeypatch):
     return now
 
 
+@pytest.fixture
+def texts_are_examined(monkeypatch):
+    """As patches of a checkout are."""
+    monkeypatch.setattr(examination, "TreeProgram", TextProgram)
+
+
 def run(
     tmp_path, clock, ranking, strategy, speedups, *, budget_s=None, device=CPU, roots=None, **shares
 ):
@@ -284,10 +290,10 @@ def test_each_model_of_a_zoo_is_tried_as_a_whole_before_any_of_its_parts(tmp_pat
     assert kinds.index("scan") < kinds.index("compile")
 
 
+@pytest.mark.usefixtures("texts_are_examined")
 def test_what_was_examined_stays_proposed_where_no_time_is_left_for_a_faster_one(
     tmp_path, clock, monkeypatch
 ):
-    monkeypatch.setattr(examination, "TreeProgram", TextProgram)
     ranking = seen(scan=1.0, norm=0.6, gelu=0.3)
     strategy = Edits(one=("scan", "norm"), two=("gelu",))
     speedups = {"scan": 2.0, "norm": 3.0, "gelu": 1.0}
@@ -307,11 +313,9 @@ def test_what_was_examined_stays_proposed_where_no_time_is_left_for_a_faster_one
     assert examination.UNEXAMINED in entry.warnings
 
 
-def test_what_was_confirmed_is_examined_before_another_target_has_its_turn(
-    tmp_path, clock, monkeypatch
-):
+@pytest.mark.usefixtures("texts_are_examined")
+def test_what_was_confirmed_is_examined_before_another_target_has_its_turn(tmp_path, clock):
     """And not once more for each better candidate of a target that keeps its turn."""
-    monkeypatch.setattr(examination, "TreeProgram", TextProgram)
     ranking = seen(scan=1.0, norm=0.3, gelu=0.3)
     strategy = Edits(one=("scan", "gelu"), two=("norm",))
     speedups = {"scan": 2.0, "norm": 1.2, "gelu": 1.0}
