@@ -8,9 +8,11 @@ reference runs so.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import accumulate
+from operator import attrgetter
 
 import torch
 
@@ -24,12 +26,13 @@ from ..wire.tensors import StateSlot
 from ..wire.verdicts import Finding
 from .calls import answer_of, call_of
 from .cases import Answer, Case, Limits, Rejected
-from .compare import as_bools
+from .compare import as_bools, tolerance
 from .failures import is_out_of_memory, rejection_of_reference, twice
 from .inputs import InputSet, each_same_bits, same_bits
 from .mutants import check_constancy, try_mutants
 from .oracle import known_errors, learn_oracle, report_unknown, settle_tolerances
 from .precision import allow
+from .rounding_noise import is_stated, rounding_at
 from .spread import learn_missing
 from .states import other_states, randomize
 from .value_shapes import learn_bounds
@@ -42,9 +45,20 @@ SLOW_S = 5.0
 the oracle take as long again."""
 Hold = Callable[[Case, str, RunnerHandle, ExitStack], None]
 """Takes over a process that was learned from, as `control` or as `reference`, and what ends it."""
+APART_MULTIPLE = 4
+"""Most by which two calls of a process may differ, in multiples of what two processes do."""
 TRIALS_SHARE, OUTPUTS_SHARE = 32, 8
 """Divisors of the device's memory, for the inputs and for the outputs of the trials. The oracle
 in twice the precision and a runner's own copy of them are additional."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Hold an output of a second process that is not the first one's."""
+
+    trial: int
+    leaf: int
+    output: torch.Tensor
 
 
 def make_case(
@@ -78,7 +92,7 @@ def make_case(
             first = None
             if not draws_weights:
                 first = learn_state(case, template, limits, generator, stack)
-            learn_answers(case, template, limits, generator, first, hold)
+            apart = learn_answers(case, template, limits, generator, first, hold)
             is_held = first is not None and not first.ended and not case.remembers
             if hold is not None and first is not None and is_held:
                 hold(case, "control", first, stack.pop_all())
@@ -86,6 +100,7 @@ def make_case(
         raise rejection_of_reference(failure) from failure
     reason = learn_oracle(case, template, limits)
     settle_tolerances(case)
+    check_determinism(case, apart)
     learn_missing(case, template, limits)
     report_unknown(case, reason)
     check_constancy(case)
@@ -149,9 +164,10 @@ def learn_answers(
     generator: torch.Generator,
     first: RunnerHandle | None = None,
     hold: Hold | None = None,
-) -> None:
+) -> list[Apart]:
     """Learn expected outputs twice, on the trial sets that the reference itself accepts. They
-    come from the `first` process, where one has its state, and from another one."""
+    come from the `first` process, where one has its state, and from another one. Return where the
+    two differ."""
     for one, requires in enumerate(case.source.grads):
         case.source.grads[one] = requires and case.train
     memory_bytes = case.accelerator.memory_bytes()
@@ -192,9 +208,10 @@ def learn_answers(
             "reference.no_tensor",
             f"the output holds no tensor: {case.expected.calls[0].structure[:200]}",
         )
-    check_determinism(case, again)
+    apart = where_apart(case, again)
     check_dependence(case)
     report_unseen(case)
+    return apart
 
 
 def try_first(case: Case, count: int, reason: str) -> None:
@@ -255,7 +272,7 @@ def learn_more(
         template.warm(runner.ask(ListImported(), limits.call_s).names)
         if case.state_slots:
             case.other_state = answer_in_another_state(case, runner, limits, others)
-        case.remembers = is_other_again(case, runner, limits)
+        case.remembers = is_other_again(case, runner, limits, again)
         fewer = another_batch(case.trials[0][1])
         if fewer is not None and not case.remembers:
             try:
@@ -269,10 +286,14 @@ def learn_more(
     return again
 
 
-def is_other_again(case: Case, runner: RunnerHandle, limits: Limits) -> bool:
-    """Return whether a call has another answer once others were made, with the same state."""
+def is_other_again(case: Case, runner: RunnerHandle, limits: Limits, second: Answer) -> bool:
+    """Return whether a call has another answer once others were made, with the same state: by more
+    than the first calls of two processes differ."""
     assert case.expected is not None
     ours = case.expected.outputs[0]
+    if [one.shape for one in second.outputs[0]] != [one.shape for one in ours]:
+        return False  # no reference: where_apart refuses it
+    apart = [case.difference(*pair) for pair in zip(second.outputs[0], ours, strict=True)]
     if case.other_state is not None:
         state, answer = case.other_state
         ours = answer.outputs[0]
@@ -280,7 +301,11 @@ def is_other_again(case: Case, runner: RunnerHandle, limits: Limits) -> bool:
     again = case.answer(runner, limits, sets=[case.trials[0][1]]).outputs[0]
     if [one.shape for one in ours] != [one.shape for one in again]:
         return True
-    return any(case.difference(*pair).excess > 1 for pair in zip(again, ours, strict=True))
+    found = [case.difference(*pair) for pair in zip(again, ours, strict=True)]
+    return any(
+        one.excess > 1 and one.max_abs > APART_MULTIPLE * usual.max_abs
+        for one, usual in zip(found, apart, strict=True)
+    )
 
 
 def answer_in_another_state(
@@ -343,10 +368,15 @@ def usable_trials(case: Case, template: Template, limits: Limits) -> list[tuple[
     return usable
 
 
-def check_determinism(case: Case, again: Answer) -> None:
-    """Check that two processes of the reference agree. Otherwise no candidate can be verified."""
+def where_apart(case: Case, again: Answer) -> list[Apart]:
+    """Return the outputs in which two processes of the reference differ by more than their dtype's
+    tolerance.
+
+    Raises:
+        Rejected: Their shapes differ, so that no candidate can be verified.
+    """
     assert case.expected is not None
-    numbers: list[int] = []
+    places: list[tuple[int, int]] = []
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
     for number, both in enumerate(zip(case.expected.outputs, again.outputs, strict=True)):
         if [t.shape for t in both[0]] != [t.shape for t in both[1]]:
@@ -356,22 +386,49 @@ def check_determinism(case: Case, again: Answer) -> None:
                 "two processes of the reference return outputs of different shapes",
             )
         pairs += zip(*both, strict=True)
-        numbers += [number] * len(both[0])
-    for number, pair, is_same in zip(numbers, pairs, each_same_bits(pairs), strict=True):
-        if is_same:
+        places += [(number, leaf) for leaf in range(len(both[0]))]
+    return [
+        Apart(*place, other)
+        for place, (one, other), is_same in zip(places, pairs, each_same_bits(pairs), strict=True)
+        if not is_same and case.difference(other, one).excess > 1
+    ]
+
+
+def check_determinism(case: Case, apart: Sequence[Apart]) -> None:
+    """Check that two processes of the reference agree. Kernels that add in no fixed order may
+    differ in what is zero in truth. On inputs that the workload does not state they may also differ
+    elsewhere: there the less exact process decides the error budget.
+
+    Raises:
+        Rejected: They do not, so that no candidate can be verified.
+    """
+    assert case.expected is not None
+    device = case.accelerator.device
+    for one in apart:
+        ours = case.expected.outputs[one.trial][one.leaf]
+        truth = case.truth(one.trial)[one.leaf]
+        noise = rounding_at(case, one.trial, one.leaf, ours, truth)
+        if truth is not None and not is_stated(case, one.trial):
+            budgets = case.tolerances[one.trial]
+            wider = tolerance(one.output, truth, case.given, device, noise=noise)
+            budgets[one.leaf] = max(budgets[one.leaf], wider, key=attrgetter("absolute"))
             continue
-        one, other = pair
-        found = case.difference(other, one)
+        found = case.difference(one.output, ours, noise=noise)
         if found.excess > 1:
-            raise Rejected(
-                "invalid_reference",
-                "reference.nondeterministic",
-                "two processes of the reference with the same seeds differ by "
-                f"{found.max_abs:.3g} on the inputs `{case.trials[number][0]}`: it draws from "
-                "a generator of its own, the clock or uninitialized memory, or keeps the memory of "
-                "its inputs, in which the caller writes the next ones",
-                max_abs_error=found.max_abs,
-            )
+            raise undetermined(case, one.trial, found.max_abs)
+
+
+def undetermined(case: Case, trial: int, max_abs: float) -> Rejected:
+    """Return what is said of a reference whose processes differ."""
+    return Rejected(
+        "invalid_reference",
+        "reference.nondeterministic",
+        f"two processes of the reference with the same seeds differ by {max_abs:.3g} on the inputs "
+        f"`{case.trials[trial][0]}`: it draws from a generator of its own, the clock or "
+        "uninitialized memory, or keeps the memory of its inputs, in which the caller writes the "
+        "next ones",
+        max_abs_error=max_abs,
+    )
 
 
 def report_unseen(case: Case) -> None:

@@ -95,7 +95,7 @@ def test_fewer_trials_are_made_of_a_reference_that_is_slow_or_returns_much(
     monkeypatch.setattr(reference, "variations", lambda *_: [("drawn", inputs)] * 8)
     monkeypatch.setattr(reference, "answer_of", answer_of)
     monkeypatch.setattr(reference, "twice", lambda work: Said(outputs=[[]] * 8, calls=[]))
-    monkeypatch.setattr(reference, "check_determinism", lambda *_: None)
+    monkeypatch.setattr(reference, "where_apart", lambda *_: [])
     monkeypatch.setattr(reference, "check_dependence", lambda *_: None)
     learn_answers(case, clock, Limits(1.0, 1.0), None)
     assert len(case.trials) == len(case.expected.outputs) == num_trials

@@ -435,6 +435,32 @@ def test_a_reference_that_cannot_be_judged_says_why(hasty_session, body, rule):
     assert verdict.findings[0].rule == rule, verdict
 
 
+UNORDERED = """class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(16, 16), nn.BatchNorm1d(16)
+
+    def forward(self, x):
+        order = torch.Generator().manual_seed(__import__("time").time_ns() % 999983)
+        places = torch.randperm(len(x), generator=order)
+        drawn = {noise} * torch.rand(16, generator=order)
+        return torch.tanh(self.norm(self.fc(x[places])))[places.argsort()] + drawn
+"""
+
+
+def test_a_reference_that_adds_in_no_fixed_order_is_verified_within_its_error(session):
+    """Kernels with atomic additions do. The gradient of a bias before a norm is nothing else."""
+    adds = UNORDERED.format(noise=0.0)
+    problem = problem_of(adds, tensor(512, 16), mode="train")
+    assert session.check(problem).status == "passed"
+    assert evaluate(session, problem, adds).verdict.status == "passed"
+    off = adds.replace("tanh(", "tanh(1.05 * ")
+    assert evaluate(session, problem, off).verdict.status == "incorrect_values"
+    draws = UNORDERED.format(noise=1e-3)
+    verdict = session.check(problem_of(draws, tensor(512, 16), mode="train"))
+    assert verdict.findings[0].rule == "reference.nondeterministic"
+
+
 def test_floats_of_a_byte_are_compared_as_their_bits(session):
     short = "torch.float8_e4m3fn"
     returned = f"class Model(nn.Module):\n    def forward(self, x):\n        return x.to({short})\n"
