@@ -329,7 +329,7 @@ def inference(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it in inference mode, then with gradients: what it keeps of the first call must not be
     a tensor that autograd refuses."""
     args, kwargs = trial.arguments()
-    with torch.inference_mode():
+    with torch.inference_mode(), trial.autocast():
         trial.keep(trial.program(*args, **kwargs), "output in inference mode")
     trial.keep(trial.call(grad=True), "output of the next call")
 
@@ -482,7 +482,7 @@ def containers(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     args, kwargs = trial.given_arguments()
     for when in ("the call", "the next call"):
         items, named = with_iterators(args, kwargs)
-        with torch.set_grad_enabled(trial.subject.train):
+        with torch.set_grad_enabled(trial.subject.train), trial.autocast():
             trial.keep(trial.program(*items, **named), f"output of {when}")
         for name, one in [*enumerate(args), *kwargs.items()]:
             if not isinstance(one, torch.Tensor):
@@ -735,7 +735,7 @@ def traced(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Compile it by torch's tracer, without a compiler behind it, and call that."""
     compiled: Callable[..., Any] = torch.compile(trial.program, backend="eager")
     args, kwargs = trial.arguments()
-    with torch.set_grad_enabled(trial.subject.train):
+    with torch.set_grad_enabled(trial.subject.train), trial.autocast():
         trial.keep(compiled(*args, **kwargs), "output of the compiled module")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -184,8 +185,12 @@ class Trial:
     def call(self, number: int = 0, grad: bool | None = None) -> Any:
         """Call the program on a set, with gradients where its workload has them."""
         args, kwargs = self.arguments(number)
-        with torch.set_grad_enabled(self.subject.train if grad is None else grad):
+        with torch.set_grad_enabled(self.subject.train if grad is None else grad), self.autocast():
             return drained(self.program(*args, **kwargs))
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return what calls are made under: the workload's autocast, and none for an oracle."""
+        return nullcontext() if self.is_wide else self.subject.autocast
 
     # --- the record ------------------------------------------------------------------------------
 
