@@ -3,7 +3,15 @@
 import msgspec
 import pytest
 
-from cudal1_ci.records import Call, Candidate, Problem, TensorSpec, TextProgram, Workload
+from cudal1_ci.records import (
+    Call,
+    Candidate,
+    Evaluation,
+    Problem,
+    TensorSpec,
+    TextProgram,
+    Workload,
+)
 
 pytestmark = pytest.mark.starts_verifier
 
@@ -162,6 +170,37 @@ def test_a_contract_is_tried_under_autocast(session):
     contract = session.examine_contract(problem, evaluation).contract
     results = {check.result for check in contract}
     assert "held" in results and "broken" not in results, contract
+
+
+@pytest.mark.parametrize(
+    ("result", "before", "broken"),
+    [
+        ("self.fc(x) * 1", "pass", set()),
+        (  # autocast casts what it gets in another one of its dtypes
+            "nn.functional.linear(x.bfloat16(), *(one.bfloat16() for one in self.fc.parameters()))",
+            "pass",
+            {"without autocast"},
+        ),
+        (  # decided by the first call, as a wrapper that records it once
+            "self.fc(x).to(self.first)",
+            "self.first = getattr(self, 'first', None) or self.fc(x).dtype",
+            {"without autocast", "autocast to float16"},
+        ),
+    ],
+    ids=["right", "always", "first"],
+)
+def test_a_contract_has_other_autocasts(session, result, before, broken):
+    problem = problem_of(dtype="float32", result="self.fc(x)")
+    candidate = candidate_of(problem, result, before)
+    verdict = session.examine(problem, candidate)
+    assert verdict.status == "passed", verdict
+    evaluation = Evaluation(
+        candidate=candidate, device=session.device(), verdict=verdict, elapsed_s=1.0
+    )
+    contract = session.examine_contract(problem, evaluation).contract
+    found = {one.aspect: one.result for one in contract if "autocast" in one.aspect}
+    assert set(found) == {"without autocast", "autocast to float16"}
+    assert {name for name, one in found.items() if one == "broken"} == broken, contract
 
 
 def test_a_call_is_recorded_under_autocast(session):

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ...wire.runner import Plain
 from ..arguments import flatten, with_iterators
+from ..autocast import Autocast
 from ..cotangents import drawn_like
 from ..process_settings import malloc_figures
 from ..sharing import WRITTEN
@@ -202,6 +203,19 @@ def dtype(trial: Trial, target: str, value: Plain) -> None:
             trial.program.double()
         trial.sets[0] = [one.double() if one.is_floating_point() else one for one in trial.sets[0]]
     call(trial)
+
+
+def autocast(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it as its workload does, under autocast of another dtype or none, and as before: what it
+    keeps of one call must not be used in the next."""
+    own, wanted = trial.casts, None if value is None else float_dtype(str(value))
+    trial.call()
+    try:
+        trial.casts = Autocast(own.kind, wanted)
+        trial.keep(trial.call(), "output of the next call")
+    finally:
+        trial.casts = Autocast(own.kind, own.dtype)
+    trial.keep(trial.call(), "output as before")
 
 
 def between(tensor: torch.Tensor) -> torch.Tensor:
@@ -749,6 +763,7 @@ RECIPES: dict[str, Recipe] = {
     "constructor": constructor,
     "layout": layout,
     "dtype": dtype,
+    "autocast": autocast,
     "device": device,
     "gradients": gradients,
     "accumulated": accumulated,

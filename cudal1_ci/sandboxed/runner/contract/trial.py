@@ -16,6 +16,7 @@ from ...wire.arguments import Call, GivenCall, Pickled
 from ...wire.runner import LaidSet, Tried, Try
 from ...wire.tensors import OutputSlot, StateSlot
 from ..arguments import build_call, drained, flatten, with_iterators
+from ..autocast import Autocast
 from ..subject import Subject, plain, seed_all
 
 OMITTED = object()
@@ -85,6 +86,8 @@ class Trial:
         ]
         self.edits: dict[str, Any] = {}
         """Values of arguments in place of the given ones."""
+        self.casts: Autocast = subject.autocast
+        """What calls are made under, but for those of an oracle."""
         self.program = self.constructed({}) if is_new else subject.program
         self.facts: list[tuple[str, str]] = []
         self.names: list[str] = []
@@ -189,8 +192,9 @@ class Trial:
             return drained(self.program(*args, **kwargs))
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return what calls are made under: the workload's autocast, and none for an oracle."""
-        return nullcontext() if self.is_wide else self.subject.autocast
+        """Return what calls are made under: the workload's autocast or another one, and none for an
+        oracle."""
+        return nullcontext() if self.is_wide else self.casts
 
     # --- the record ------------------------------------------------------------------------------
 
