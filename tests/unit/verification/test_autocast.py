@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from cudal1_ci.optimize.sweep.memory import code_of
 from cudal1_ci.records import (
     Call,
     Candidate,
@@ -62,6 +63,7 @@ def test_autocast_is_part_of_a_problem():
     plain = problem_of(None)
     ids = {plain.id, problem_of("bfloat16").id, problem_of("float16").id}
     assert len(ids) == 3
+    assert len({code_of(problem_of(one)) for one in (None, "bfloat16", "float16")}) == 3
     workload = msgspec.json.decode(msgspec.json.encode(problem_of().workloads[0]), type=Workload)
     assert workload.autocast == "bfloat16" and workload.conditions == ("bf16 autocast",)
     assert problem_of(mode="train").workloads[0].conditions == ("train", "bf16 autocast")
