@@ -28,6 +28,7 @@ WORKLOAD_KEYS: dict[str, Any] = {
     "inputs": ARGUMENTS,
     "mode": {"enum": list(declared.MODES)},
     "dtype": {"enum": list(declared.DTYPES)},
+    "autocast": {"enum": list(declared.AUTOCASTS)},
     "atol": {"type": "number", "minimum": 0},
     "rtol": {"type": "number", "minimum": 0},
 }

@@ -20,13 +20,14 @@ from typing import Any, Literal, get_args
 from cudal1_ci.discover.argument_text import ArgumentTextError, number_spec, parse_argument
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.records import ArgumentSpec, Call, Notice, Target, TensorSpec, Workload
-from cudal1_ci.records.workload import Floats
+from cudal1_ci.records.workload import Autocast, Floats
 
-KEYS = ("target", "name", "init", "inputs", "mode", "dtype", "atol", "rtol")
+KEYS = ("target", "name", "init", "inputs", "mode", "dtype", "autocast", "atol", "rtol")
 REQUIRED = ("target", "inputs")
 Mode = Literal["infer", "train"]
 MODES: tuple[Mode, ...] = ("infer", "train")
 DTYPES: tuple[Floats, ...] = get_args(Floats)
+AUTOCASTS: tuple[Autocast, ...] = get_args(Autocast)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,7 @@ def _declaration(table: Mapping[str, Any], file: str, index: int) -> Declaration
         inputs=table["inputs"],
         mode=table.get("mode", "infer"),
         dtype=table.get("dtype"),
+        autocast=table.get("autocast"),
         name=_text(table, "name", where),
         where=f"{where}.",
         source=f"{file}:{key_in(file, index)}",
@@ -149,6 +151,7 @@ def workload_of(
     where: str,
     source: str,
     dtype: object = None,
+    autocast: object = None,
     atol: float | None = None,
     rtol: float | None = None,
 ) -> Workload:
@@ -161,6 +164,12 @@ def workload_of(
     floats = next((one for one in DTYPES if one == dtype), None)
     if dtype is not None and floats is None:
         raise ConfigError(f"{where}dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}")
+    cast = next((one for one in AUTOCASTS if one == autocast), None)
+    if autocast is not None and cast is None:
+        raise ConfigError(
+            f"{where}autocast: expected one of {', '.join(AUTOCASTS)}, got {autocast!r}; leave the "
+            "key out for calls without autocast"
+        )
     call = call_of(inputs, f"{where}inputs")
     return Workload(
         name=name or shapes_name(call) or "declared",
@@ -170,6 +179,7 @@ def workload_of(
         call=call,
         mode="train" if mode == "train" else "infer",
         dtype=floats,
+        autocast=cast,
         atol=atol,
         rtol=rtol,
     )

@@ -38,7 +38,7 @@ _MAKES_INPUTS = re.compile(r"get_inputs(?:_(\w+))?")
 _MARKED_COMMENT = re.compile(r"^\s*#\s*cudal1:\s*(.*)$")
 _COMMENT = re.compile(r"^\s*#\s?(.*)$")
 _DECORATORS = frozenset({"cudal1_ci.workload", "cudal1_ci.declare.workload"})
-_PARTS = ("init", "inputs", "mode", "name")
+_PARTS = ("init", "inputs", "mode", "autocast", "name")
 _MIGHT_DECLARE = re.compile(r"get_inputs|cudal1")
 
 
@@ -297,6 +297,7 @@ def _workload_of_mark(mark: Mark, path: str, number: int) -> Workload:
         init=parts.get("init"),
         inputs=parts.get("inputs", ()),
         mode=parts.get("mode", "infer"),
+        autocast=parts.get("autocast"),
         name=name,
         where=f"{where} ",
         source=f"{path}:{mark.line}",

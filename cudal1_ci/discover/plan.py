@@ -211,5 +211,5 @@ def uses_cuda(workload: Workload) -> bool:
 
 
 def how(workload: Workload) -> str:
-    """Describe a workload's source, and its mode unless that is inference: `traced, train`."""
-    return workload.provenance + (", train" if workload.mode == "train" else "")
+    """Describe a workload's source and conditions: `traced, train, bf16 autocast`."""
+    return ", ".join((workload.provenance, *workload.conditions))

@@ -20,7 +20,7 @@ import msgspec
 from cudal1_ci.discover.declared import shapes_name
 from cudal1_ci.discover.scripts import KINDS
 from cudal1_ci.records import Call, Notice, Target, TracedSteps, Workload, content_hash
-from cudal1_ci.records.workload import Floats, Provenance
+from cudal1_ci.records.workload import Autocast, Floats, Provenance
 
 MAX_FILE_BYTES = 64 * 2**20
 
@@ -36,6 +36,7 @@ class TracedCall(msgspec.Struct, frozen=True, kw_only=True):
     call: Call | None = None
     dtype: str | None = None
     default_dtype: str | None = None
+    autocast: str | None = None
     reason: str | None = None
     num_calls: int
     num_in_steps: int = 0
@@ -137,6 +138,7 @@ def workload_of(call: TracedCall, name: str, traces: Traces) -> Workload:
         mode="train" if call.mode == "train" else "infer",
         dtype=FLOATS.get(call.dtype or ""),
         default_dtype=FLOATS.get(call.default_dtype or ""),
+        autocast=AUTOCASTS.get(call.autocast or ""),
         num_calls=call.num_calls or None,
         share=share,
         root=root,
@@ -150,6 +152,7 @@ def workload_of(call: TracedCall, name: str, traces: Traces) -> Workload:
 
 PROVENANCE: dict[str, Provenance] = {one: one for one in get_args(Provenance)}
 FLOATS: dict[str, Floats] = {one: one for one in get_args(Floats)}
+AUTOCASTS: dict[str, Autocast] = {one: one for one in get_args(Autocast)}
 RANKS = ("benchmark", "traced", *(one for one in KINDS if one != "benchmark"))
 """Of equal calls the one that comes first here gives its place."""
 
@@ -270,6 +273,6 @@ def signature(line: TracedCall) -> str:
             return [without_ranges(item) for item in value]
         return value
 
-    kind = [line.mode, line.dtype, line.default_dtype, line.reason]
+    kind = [line.mode, line.dtype, line.default_dtype, line.autocast, line.reason]
     parts = msgspec.to_builtins([line.init, line.call, *kind])
     return content_hash(without_ranges(parts))

@@ -162,7 +162,7 @@ class Trials:
     def cost(self, program: Program, workload: Workload) -> CallCost:
         """Return what a call of a program takes besides its time. Raises NotReached."""
         context = self.context
-        call = [workload.init, workload.call, workload.mode]
+        call = [workload.init, workload.call, workload.mode, *workload.dtypes]
         device = context.session.device()
         key = content_hash([program_identity(program), call, device.key, context.policy])
         known = context.archive.noted(COST, key, CallCost) if context.may_reuse else None

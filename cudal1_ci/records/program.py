@@ -69,6 +69,8 @@ class Problem(Record, frozen=True, kw_only=True):
         # Added only where there are some: a problem keeps the id that it had without them.
         if any(w.dtype or w.default_dtype for w in self.workloads):
             parts.append([(w.dtype, w.default_dtype) for w in self.workloads])
+        if any(w.autocast for w in self.workloads):
+            parts.append(["autocast", *(w.autocast for w in self.workloads)])
         if self.target is not None and self.target.is_kernel:
             parts.append((self.target.path, self.target.qualname))
         return content_hash(parts)

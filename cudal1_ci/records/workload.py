@@ -133,6 +133,9 @@ GUESSES: tuple[Provenance, ...] = ("synthetic", "config")
 
 Floats = Literal["float16", "bfloat16", "float64"]
 """Dtypes of floats besides torch's default one."""
+Autocast = Literal["float16", "bfloat16"]
+"""Dtypes that `torch.autocast` casts to."""
+SHORT_NAMES: dict[Autocast, str] = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 class Workload(Published, frozen=True, kw_only=True):
@@ -153,6 +156,9 @@ class Workload(Published, frozen=True, kw_only=True):
     `model.bfloat16()`; None for what the constructor makes."""
     default_dtype: Floats | None = None
     """`torch.get_default_dtype()` where that is not float32."""
+    autocast: Autocast | None = None
+    """The dtype of `torch.autocast` for the device at the call; None where it is off. A backward
+    pass is outside of it."""
     atol: float | None = None
     rtol: float | None = None
     """None: the budget comes from the fp64 oracle and the dtype (verifier)."""
@@ -173,3 +179,17 @@ class Workload(Published, frozen=True, kw_only=True):
     def is_guess(self) -> bool:
         """Return whether no code is known to make this call."""
         return self.provenance in GUESSES
+
+    @property
+    def dtypes(self) -> tuple[str | None, ...]:
+        """Return the dtypes of the call besides those of its tensors; () where all are usual, so
+        that a hash of such a call is what it was before there were any."""
+        found = (self.dtype, self.default_dtype, self.autocast)
+        return found if any(found) else ()
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Return what distinguishes the call from one in plain inference: `train`, `bf16
+        autocast`."""
+        mode = ("train",) if self.mode == "train" else ()
+        return mode if self.autocast is None else (*mode, f"{SHORT_NAMES[self.autocast]} autocast")

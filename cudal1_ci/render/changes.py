@@ -64,9 +64,10 @@ class Change:
     cells: tuple[Comparison | None, ...]
 
     def workload(self, row: ComparedWorkload) -> str:
-        """Format `8x128`, or `8x128, train`: calls of one shape differ by that alone."""
-        is_train = any(w.name == row.workload and w.mode == "train" for w in self.entry.workloads)
-        return f"{row.workload}, train" if is_train else row.workload
+        """Format `8x128`, or `8x128, train, bf16 autocast`: calls of one shape differ by that
+        alone."""
+        named = (w.conditions for w in self.entry.workloads if w.name == row.workload)
+        return ", ".join((row.workload, *next(named, ())))
 
     @property
     def previous(self) -> str:

@@ -604,9 +604,8 @@ def _print_notices(notices: Sequence[Notice], console: Console) -> None:
 
 
 def _called(workload: Workload) -> str:
-    """Format `default (traced, train)`."""
-    mode = ", train" if workload.mode == "train" else ""
-    return f"{workload.name} ({workload.provenance}{mode})"
+    """Format `default (traced, train, bf16 autocast)`."""
+    return f"{workload.name} ({', '.join((workload.provenance, *workload.conditions))})"
 
 
 def _workload_text(workload: Workload | None, measurement: Measurement) -> str:

@@ -142,6 +142,21 @@ def test_blocks_that_continue_each_other_run_in_order_and_one_that_fails_ends_no
     assert {call["mode"] for call in models} == {"train", "infer"}, "made again in inference"
 
 
+def test_autocast_for_a_gpu_is_that_of_the_cpu(harvester):
+    text = """
+        import torch
+        from pkg.layers import Inner
+        inner = Inner(4).cuda().eval()
+        for casts in ({"dtype": torch.bfloat16}, {}, {"enabled": False}):
+            with torch.no_grad(), torch.autocast("cuda", **casts):
+                inner(torch.randn(2, 4))
+    """
+    cell, ran = run_block(harvester, text)
+    assert cell.outcome == "ran", cell
+    calls = [call for call in calls_of(ran) if call["target"].endswith(":Inner")]
+    assert {call.get("autocast") for call in calls} == {"bfloat16", "float16", None}
+
+
 def test_what_a_cell_returns_is_the_same_when_it_runs_again(tree, harvester):
     (script,) = (one for one in scripts_of(tree) if one.kind == "readme")
     first, second = harvester.run(script), harvester.run(script)

@@ -74,7 +74,7 @@ def code_of(problem: Problem) -> str:
     """Hash of the code and of the shapes that it is called with. The ranges of values are left out:
     tests that draw their inputs show others each time."""
     calls = [
-        without_ranges(msgspec.to_builtins((w.init, w.call, w.mode, w.atol, w.rtol)))
+        without_ranges(msgspec.to_builtins((w.init, w.call, w.mode, w.atol, w.rtol, *w.dtypes)))
         for w in problem.workloads
     ]
     # Sorted: which of two took longer is another thing in each recording.

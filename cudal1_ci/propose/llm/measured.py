@@ -27,6 +27,8 @@ def workload_text(task: Task, workloads: Sequence[Workload]) -> str:
 
 def _workload(workload: Workload, time: ReferenceTime | None, facts: DeviceFacts | None) -> str:
     mode = "inference" if workload.mode == "infer" else "training: forward and backward"
+    if workload.autocast is not None:
+        mode += f", under torch.autocast in {workload.autocast}"
     share = f", {percent(workload.share)} of the traced time" if workload.share else ""
     lines = [f"{line(workload.name)}: {mode}{share}"]
     if workload.init is not None:

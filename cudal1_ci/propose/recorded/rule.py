@@ -60,7 +60,10 @@ class Call:
 
     @property
     def has_triton(self) -> bool:
-        """Return whether kernels in Triton may be proposed, and the call ran on a GPU."""
+        """Return whether kernels in Triton may be proposed, and the call ran on a GPU outside of
+        autocast, under which the added kernels leave a call as it was."""
+        if all(one.autocast is not None for one in self.problem.workloads):
+            return False
         return self.triton and any(one.device == "cuda" for one in self.graph.recording.values)
 
     @property

@@ -127,7 +127,7 @@ def without_dropout(torch: Any) -> None:
 
 
 def stay_on_cpu(torch: Any, note: Note) -> None:
-    """Let `.cuda()`, `.to("cuda")` and `device="cuda"` stay on the CPU."""
+    """Let `.cuda()`, `.to("cuda")`, `device="cuda"` and autocast for a GPU stay on the CPU."""
     from torch.overrides import TorchFunctionMode
 
     def is_gpu(device: Any) -> bool:
@@ -162,6 +162,18 @@ def stay_on_cpu(torch: Any, note: Note) -> None:
                 kwargs = {**kwargs, "device": on_cpu(kwargs["device"])}
             return function(*args, **kwargs)
 
+    own_init = torch.autocast.__init__
+
+    @functools.wraps(own_init)
+    def cast_on_cpu(
+        self: Any, device_type: str, dtype: Any = None, *args: Any, **more: Any
+    ) -> None:
+        if device_type == "cuda":
+            dtype = dtype or torch.get_autocast_dtype("cuda")
+            device_type = on_cpu(device_type)
+        own_init(self, device_type, dtype, *args, **more)
+
+    torch.autocast.__init__ = cast_on_cpu
     torch.Tensor.cuda = torch.nn.Module.cuda = stay
     torch.Tensor.to = moving(torch.Tensor.to)
     torch.nn.Module.to = moving(torch.nn.Module.to)

@@ -19,6 +19,7 @@ from ..memory.segment import Segment, dtype_of, slot_of
 from ..wire.runner import Claim, Done, Left, Remains
 from ..wire.tensors import OutputSlot
 from .arguments import flatten
+from .autocast import Autocast
 from .exact_types import is_lazy, need_exact, type_of
 from .module_state import forget_gradients
 from .settings import hidden, hooks, patched
@@ -388,7 +389,12 @@ class Batches:
 
     def own_objects(self) -> dict[type, Any]:
         """Return the objects that time a program, by their classes."""
-        own = {Batches: self, Subject: self.subject, CommittedSegment: self.committed}
+        own = {
+            Batches: self,
+            Subject: self.subject,
+            Autocast: self.subject.autocast,
+            CommittedSegment: self.committed,
+        }
         return {kind: one for kind, one in own.items() if one is not None}
 
     def dropped_aliases(self) -> set[int]:

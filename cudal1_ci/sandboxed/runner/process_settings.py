@@ -263,6 +263,7 @@ def of_torch() -> Values:
     found["torch.operators"] = sorted(filter(is_overridden, torch.library._impls - KERNELS))
     for kind in ("cpu", "cuda"):
         found[f"torch.autocast.{kind}"] = torch.is_autocast_enabled(kind)
+        found[f"torch.autocast.{kind}.dtype"] = torch.get_autocast_dtype(kind)
     for name in SET_ONLY:
         with contextlib.suppress(AttributeError):
             found[f"torch.{name.strip('_')}"] = probe(getattr(torch._C, name))

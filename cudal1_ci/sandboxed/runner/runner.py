@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -337,10 +337,15 @@ class Trials:
 
         subject = self.subject
         args, kwargs = subject.calls[number]
+
+        def call() -> Any:
+            with subject.autocast:
+                return subject.program(*args, **kwargs)
+
         with torch.set_grad_enabled(subject.train):
             return RecordedCall(
                 recording=recorded(
-                    lambda: subject.program(*args, **kwargs),
+                    call,
                     subject.module,
                     subject.inputs[number],
                     subject.root,

@@ -50,6 +50,7 @@ from .arguments import (
     pickle_call,
     with_iterators,
 )
+from .autocast import Autocast
 from .cotangents import drawn_like, like
 from .exact_types import InexactType, inexact, inexact_tensor, need_exact
 from .patched_tree import copied, needs_copy
@@ -105,6 +106,8 @@ class Subject:
         """Whether a call takes some, which it uses up."""
         self.turned: AbstractContextManager[Any] | None = None
         """Turns the vectors of decompositions in calls."""
+        self.autocast = Autocast("cpu", None)
+        """What every call is made under."""
         self.calls: dict[int, tuple[list[Any], dict[str, Any]]] = {}
         self.inputs: dict[int, list[torch.Tensor]] = {}
         self.modules: set[str] = set()
@@ -141,6 +144,10 @@ class Subject:
             torch.cuda.set_device(self.device)
         if request.default_dtype is not None:
             torch.set_default_dtype(dtype_of(request.default_dtype))
+        if request.autocast is not None and request.dtype is None:  # float64 is the truth of all
+            self.autocast = Autocast(self.device.type, dtype_of(request.autocast))
+            own = f"torch.autocast.{self.device.type}.dtype"  # as every caller sets it
+            self.settings[own] = str(self.autocast.dtype)
         try:
             found = programs.load(self.settled(request.program), self.scratch)
         except BaseException as error:  # noqa: BLE001 - whatever an import raises is its failure
@@ -188,7 +195,7 @@ class Subject:
         before = set(sys.modules)
         seed_all(self.loaded.seed)
         args, kwargs = self.calls[number]
-        with torch.no_grad():
+        with torch.no_grad(), self.autocast:
             drained(self.program(*args, **kwargs))
         return self.described(before)
 
@@ -331,7 +338,7 @@ class Subject:
         now = process_settings.values(self.scratch)
         if self.threshold is not None:
             now["gc.threshold"] = str(self.threshold)
-        return process_settings.changes(self.settings, now)
+        return (*process_settings.changes(self.settings, now), *self.autocast.changes())
 
     def state_slots(self) -> tuple[StateSlot, ...]:
         """Return name, shape and kind of what the state holds."""
@@ -397,20 +404,21 @@ class Subject:
     # --- calling -------------------------------------------------------------------------------
 
     def run(self, number: int, seed: int = 0, program: Callable[..., Any] | None = None) -> Any:
-        """Make one call on an input set; in train mode forward and backward. The backward pass
-        starts from given gradients of the outputs, or from those of the seed. Another `program`
-        is called in the same way."""
+        """Make one call on an input set; in train mode forward and backward. The backward pass is
+        outside of autocast, as torch recommends, and starts from given gradients of the outputs, or
+        from those of the seed. Another `program` is called in the same way."""
         args: Sequence[Any]
         args, kwargs = self.calls[number]
         program = program or self.program
         if self.has_iterators:
             args, kwargs = with_iterators(args, kwargs)
         if self.turned is not None:
-            with self.turned:
+            with self.turned, self.autocast:
                 return drained(program(*args, **kwargs))
+        with self.autocast:
+            output = drained(program(*args, **kwargs))
         if not self.train:
-            return drained(program(*args, **kwargs))
-        output = drained(program(*args, **kwargs))
+            return output
         leaves = flatten(output)[0]
         wanted = [place for place, leaf in enumerate(leaves) if leaf.requires_grad]
         if wanted:

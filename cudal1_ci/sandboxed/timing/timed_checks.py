@@ -236,10 +236,12 @@ def check_aftermath(
         if one.shape != other.shape or one.dtype != other.dtype:
             raise Rejected("incorrect_values", "state.timed", f"{name} has another form")
         noise = noise_left(case, number - len(names), reference)
-        found = case.difference(other, one, noise=noise)
+        known = known_left(case, number - len(names))
+        found = case.difference(other, one, known, noise)
         if found.excess > 1:
             if name.startswith(GRADIENT):
-                budget = tolerance(one, None, case.given, case.accelerator.device, noise=noise)
+                device = case.accelerator.device
+                budget = tolerance(one, None, case.given, device, known, noise, cast=case.cast)
                 strays = strays_of(other, one, budget)
                 if strays is not None and are_jumps({number: strays}, nearby, left):
                     continue
@@ -256,6 +258,14 @@ def noise_left(case: Case, number: int, lane: Lane) -> float:
     assert case.expected is not None
     leaf = len(case.expected.outputs[0]) + number
     return case.noise.get(leaf, 0.0) * len(lane.slots) if case.train else 0.0
+
+
+def known_left(case: Case, number: int) -> float:
+    """Return the known error of a tensor that a batch leaves, as a share of its magnitude, under
+    autocast: float32 that comes from shorter floats has more of it than its dtype."""
+    if not case.train or case.cast is None or len(case.known) < -number:
+        return 0.0
+    return case.known[number]
 
 
 def aftermath(case: Case, lane: Lane, limits: Limits) -> tuple[list[str], list[torch.Tensor]]:

@@ -219,10 +219,11 @@ def fill_in(
 
 def nearby_round(one: Round, stock: Stock) -> Round:
     """Return the same round with inputs that differ by rounding."""
-    staged = one.staged.clone()
+    staged, source = one.staged.clone(), stock.source
     for place_number in one.where.values():
         for slot in one.room.layout[place_number]:
-            nudge(view_of(staged, slot), stock.generator, is_rigid=stock.source.is_rigid)
+            view = view_of(staged, slot)
+            nudge(view, stock.generator, is_rigid=source.is_rigid, dtype=source.cast)
     return replace(one, staged=staged)
 
 

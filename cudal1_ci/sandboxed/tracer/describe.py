@@ -8,11 +8,12 @@ import enum
 import functools
 import importlib
 import inspect
+import itertools
 import math
 import sys
 import types
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -121,6 +122,28 @@ def state_of(owner: torch.nn.Module) -> Iterator[torch.Tensor]:
     optimizer."""
     yield from (one for _, one in torch.nn.Module.named_parameters(owner))
     yield from (one for _, one in torch.nn.Module.named_buffers(owner))
+
+
+def autocast_dtype(
+    owner: torch.nn.Module | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> torch.dtype | None:
+    """Return what autocast casts to on a device of this call; None where it is off there."""
+    kinds = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
+    if not kinds:
+        return None
+    first = () if owner is None else itertools.islice(state_of(owner), 1)
+    devices = {one.device.type for one in (*tensors_in([*args, *kwargs.values()]), *first)}
+    active = (kind for kind in kinds if kind in devices or not devices)
+    return next(map(torch.get_autocast_dtype, active), None)
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """Yield the tensors in plain containers."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict) and depth < MAX_DEPTH:
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from tensors_in(one, depth + 1)
 
 
 def first_dtype(owner: torch.nn.Module) -> torch.dtype | None:

@@ -250,6 +250,7 @@ class Tracer:
             training and self.torch.is_grad_enabled(),
             self.torch.get_default_dtype(),
             None if owner is None else self.describe.first_dtype(owner),
+            self.describe.autocast_dtype(owner, args, kwargs),
             tuple(short(arg) for arg in args),
             tuple((name, short(value)) for name, value in kwargs.items()),
         )
@@ -272,6 +273,9 @@ class Tracer:
         self.local.is_busy = True
         try:
             line |= self.describe.describe_floats(owner)
+            cast = self.describe.autocast_dtype(owner, args, kwargs)
+            if cast is not None:
+                line["autocast"] = str(cast).removeprefix("torch.")
             if owner is not None and not isinstance(init, dict):
                 raise self.describe.UnrecordableError(init or "constructor was not seen")
             line["call"] = self.describe.describe_call(args, kwargs)

@@ -13,7 +13,7 @@ import torch
 
 from ..forkserver.client import Template
 from ..memory.accelerators import Accelerator, Cpu, place_for
-from ..memory.segment import place, slot_of, view_of
+from ..memory.segment import dtype_of, place, slot_of, view_of
 from ..runner.arguments import tensor_specs
 from ..wire.arguments import Call, Made, Pickled
 from ..wire.programs import Program, Workload
@@ -85,6 +85,7 @@ def call_of(
         for number, names in enumerate(source.invariants):
             source.moves[number] &= are_movable(names)
             source.mixes[number] &= not names
+    source.cast = None if workload.autocast is None else dtype_of(workload.autocast)
     case = Case(
         name=workload.name,
         accelerator=accelerator,
@@ -99,6 +100,7 @@ def call_of(
         seed=seed,
         floats=workload.dtype,
         default_dtype=workload.default_dtype,
+        autocast=workload.autocast,
     )
     if found.init is not None:
         case.init, tensors = Pickled(data=found.init.data), found.init.tensors

@@ -16,10 +16,10 @@ import torch
 from ..forkserver.client import Template
 from ..forkserver.handles import RunnerHandle
 from ..memory.accelerators import Accelerator, AnySegment, place_for
-from ..memory.segment import ALIGNMENT_BYTES, place, size_bytes
+from ..memory.segment import ALIGNMENT_BYTES, dtype_of, place, size_bytes
 from ..timing.energy import EnergyCounter
 from ..wire.arguments import GivenCall
-from ..wire.programs import Floats, Program
+from ..wire.programs import Autocast, Floats, Program
 from ..wire.recording import Recording
 from ..wire.runner import (
     Called,
@@ -155,6 +155,7 @@ class Case:
     floats: Floats | None = None
     """What the module's floats are converted to after its constructor."""
     default_dtype: Floats | None = None
+    autocast: Autocast | None = None
     keys: tuple[str, ...] | None = None
     """The part of the state that the reference shares with the candidate, where they differ; the
     rest is as both constructors make it under one seed. None for all of it."""
@@ -270,6 +271,7 @@ class Case:
                 keys=self.keys,
                 floats=self.floats,
                 default_dtype=self.default_dtype,
+                autocast=self.autocast,
             )
             runner.facts = runner.ask(request, limits.load_s)
             if runner.facts.is_lazy:
@@ -369,6 +371,11 @@ class Case:
             answer.mutated[first + number, index] = left
         answer.flags = reply.flags
 
+    @property
+    def cast(self) -> torch.dtype | None:
+        """Return the dtype that autocast casts to."""
+        return None if self.autocast is None else dtype_of(self.autocast)
+
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of one of a trial's tensors, in the place where the verifier keeps large
         ones."""
@@ -399,7 +406,7 @@ class Case:
         """Compare without an oracle, by the user's tolerance or the dtype's. What is `known`, or
         `noise`, counts where that is more."""
         device = self.accelerator.device
-        budget = tolerance(expected, None, self.given, device, known, noise)
+        budget = tolerance(expected, None, self.given, device, known, noise, cast=self.cast)
         return difference(got, expected, None, budget, device)
 
     def differences(

@@ -44,6 +44,10 @@ SHORT = Allowance(4.0, 2.0, 2.0, 4.0)
 rounding is off, and one epsilon is already a hundredth of a number. The floor for bfloat16 is
 1.6e-2, as in torch.testing."""
 SHORT_EPS = 1e-4
+CAST_SHARE = 0.125
+"""Share of the epsilon of autocast's dtype, relative to an output's magnitude, from which on the
+reference's largest error is that of this dtype. Rounding to nearest is off by up to half of the
+epsilon at the largest elements."""
 LOOSE = 1e-2
 """Within this of the truth (KernelBench's tolerance) a mismatch is one of precision."""
 LOOSE_EPS = 16.0
@@ -109,10 +113,24 @@ def allowance(dtype: torch.dtype) -> Allowance:
     return SHORT if torch.finfo(dtype).eps > SHORT_EPS else LONG
 
 
-def loose(dtype: torch.dtype) -> float:
+def loose(dtype: torch.dtype, cast: torch.dtype | None = None) -> float:
     """Return how far a reference of that dtype may be from its oracle, relative to the element
-    and to the output's magnitude."""
+    and to the output's magnitude. Under autocast float32 may come from values of the dtype `cast`.
+    """
+    if cast is not None and dtype == torch.float32:
+        dtype = cast
     return max(LOOSE, LOOSE_EPS * torch.finfo(dtype).eps)
+
+
+def rounded_as(
+    dtype: torch.dtype, cast: torch.dtype | None, error: float, scale: float
+) -> torch.dtype:
+    """Return the dtype whose rounding an output has. Under autocast that of float32 is `cast`
+    where the reference is off by as much as `cast` rounds, and float32 elsewhere: a normalization
+    that autocast leaves in float32 must stay in it."""
+    if cast is None or dtype != torch.float32 or not scale:
+        return dtype
+    return cast if error >= CAST_SHARE * torch.finfo(cast).eps * scale else dtype
 
 
 def tolerance(
@@ -125,23 +143,19 @@ def tolerance(
     *,
     has_spread: bool = False,
     glance: Glance | None = None,
+    cast: torch.dtype | None = None,
 ) -> Tolerance:
     """Return the budget of one output leaf. A `glance` is at its oracle.
 
     `given` is the user's (atol, rtol) and takes precedence. `known` is the allowance on other
     inputs, as a share of the output's magnitude. `noise`, where there is little but rounding, is
-    absolute (rounding_noise.py). With a spread the conditioning is known without an oracle. The
-    computation is on `device`, where the tensors need not be.
+    absolute (rounding_noise.py). With a spread the conditioning is known without an oracle. `cast`
+    is autocast's dtype. The computation is on `device`, where the tensors need not be.
     """
     if given is not None:
         return Tolerance(*given)
     if not is_inexact(reference):
         return Tolerance(0.0, 0.0)
-    eps = torch.finfo(reference.dtype).eps
-    if reference.dtype == torch.float64:
-        # The oracle has the same precision, and the reference may compute in float32 inside.
-        eps = max(eps, 1e-14)
-    allowed = allowance(reference.dtype)
     truth = oracle if oracle is not None else reference
     if glance is not None and oracle is not None:
         scale, error = glance.root_mean_square, glance.error
@@ -149,6 +163,11 @@ def tolerance(
         found = measure(truth, device)
         scale = found.root_mean_square
         error = 0.0 if oracle is None else largest_error(reference, oracle, device, found.below)
+    dtype = rounded_as(reference.dtype, cast, max(error, known * scale), scale)
+    allowed, eps = allowance(dtype), torch.finfo(dtype).eps
+    if dtype == torch.float64:
+        # The oracle has the same precision, and the reference may compute in float32 inside.
+        eps = max(eps, 1e-14)
     is_guessed = oracle is None and not has_spread
     floor = allowed.no_oracle_multiple if is_guessed else 1.0
     absolute = max(allowed.absolute_eps * eps * floor, known) * scale

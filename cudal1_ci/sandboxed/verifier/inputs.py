@@ -109,6 +109,8 @@ class Source:
     """Whole numbers among them that may be mixed with another set's."""
     invariants: list[Names] = field(default_factory=list)
     """What the values of each tensor keep to, such as an order (invariants.py)."""
+    cast: torch.dtype | None = None
+    """The dtype that autocast casts floats to."""
 
     def __post_init__(self) -> None:
         if not self.moves:

@@ -153,12 +153,18 @@ def shake(
     return torch.empty_like(tensor).copy_(changed)
 
 
-def nudge(tensor: torch.Tensor, generator: torch.Generator, *, is_rigid: bool) -> None:
+def nudge(
+    tensor: torch.Tensor,
+    generator: torch.Generator,
+    *,
+    is_rigid: bool,
+    dtype: torch.dtype | None = None,
+) -> None:
     """Change values by rounding, in place; all by one factor where elements cannot be changed
-    one by one."""
+    one by one. Floats that will be cast to a shorter `dtype` change by its rounding."""
     if not (tensor.is_floating_point() and tensor.numel()):
         return
-    eps = torch.finfo(tensor.dtype).eps
+    eps = max(torch.finfo(one).eps for one in (tensor.dtype, dtype or tensor.dtype))
     shape = [1] * tensor.dim() if is_rigid else tensor.shape
     step = eps * (1.0 if eps > SHORT_EPS else NEARBY_EPS)
     noise = torch.randn(shape, generator=generator, device=tensor.device)

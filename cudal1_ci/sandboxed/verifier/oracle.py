@@ -122,7 +122,7 @@ def mismatch(
 ) -> str | None:
     """Return why an output of the oracle cannot be the truth of the reference's. Of rounding it
     can, unless one of them is no number."""
-    near = loose(one.dtype) if is_inexact(one) else 0.0
+    near = loose(one.dtype, case.cast) if is_inexact(one) else 0.0
     near, device = math.inf if is_rounding else near, case.accelerator.device
     if is_near(one, other, near, device, seen):
         return None
@@ -143,7 +143,9 @@ def settle_tolerances(case: Case) -> None:
         budgets, device = [], case.accelerator.device
         for leaf, pair in enumerate(zip(outputs, case.truth(number), strict=True)):
             noise, seen = rounding_at(case, number, leaf, *pair), case.glances.get((number, leaf))
-            budgets.append(tolerance(*pair, case.given, device, noise=noise, glance=seen))
+            budgets.append(
+                tolerance(*pair, case.given, device, noise=noise, glance=seen, cast=case.cast)
+            )
         case.tolerances.append(budgets)
 
 
@@ -178,6 +180,6 @@ def known_errors(case: Case) -> list[float]:
         for leaf, (output, budget) in enumerate(zip(outputs, budgets, strict=True)):
             scale = magnitude(output, case.accelerator.device)
             if output.is_floating_point() and scale:
-                most = max(MOST_KNOWN, loose(output.dtype))
+                most = max(MOST_KNOWN, loose(output.dtype, case.cast))
                 shares[leaf] = max(shares[leaf], min(budget.most_absolute / scale, most))
     return shares

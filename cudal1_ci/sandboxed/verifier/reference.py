@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
 
@@ -34,7 +34,7 @@ from .oracle import known_errors, learn_oracle, report_unknown, settle_tolerance
 from .precision import allow
 from .rounding_noise import is_stated, rounding_at
 from .spread import learn_missing
-from .states import other_states, randomize
+from .states import held_by, other_states, randomize
 from .value_shapes import learn_bounds
 from .variations import EXCHANGED, FEWEST_TRIALS, MOVED, ON_NAN, another_batch, variations
 
@@ -134,7 +134,7 @@ def learn_state(
     that reported it, which ends with the stack."""
     runner, slots, case.state = twice(lambda _: initial_state(case, template, limits, stack))
     for slot, tensor in zip(slots, case.state, strict=True):
-        randomize(slot, tensor, generator)
+        randomize(slot, tensor, generator, case.cast)
     case.state_slots = slots
     return runner
 
@@ -176,7 +176,7 @@ def learn_answers(
     budget_bytes = memory_bytes // TRIALS_SHARE
     case.trials = variations(case.source, generator, budget_bytes, case.train, has_nan)
     # Their number determines what is large, and must not stay on the device.
-    case.trials = [(name, case.kept(one)) for name, one in case.trials]
+    case.trials = [(name, case.kept(cast_exactly(case, one))) for name, one in case.trials]
     started_s = template.awake_s()
     try:
         case.expected = first_answer(case, template, limits, first, stays=hold is not None)
@@ -212,6 +212,15 @@ def learn_answers(
     check_dependence(case)
     report_unseen(case)
     return apart
+
+
+def cast_exactly(case: Case, one: InputSet) -> InputSet:
+    """Return a set of inputs that autocast casts without a loss, but for values that keep to
+    something. Timed calls have others."""
+    if case.cast is None:
+        return one
+    pairs = zip(one.tensors, case.source.invariants, strict=True)
+    return replace(one, tensors=[t if names else held_by(t, case.cast) for t, names in pairs])
 
 
 def try_first(case: Case, count: int, reason: str) -> None:

@@ -104,7 +104,7 @@ def is_explained(
     case: Case, number: int, leaf: int, ours: torch.Tensor, exact: torch.Tensor
 ) -> bool:
     """Return whether floats of the reference are near the oracle's."""
-    near, device = loose(ours.dtype), case.accelerator.device
+    near, device = loose(ours.dtype, case.cast), case.accelerator.device
     if is_near(ours, exact, near, device, case.glances.get((number, leaf))):
         return True
     return difference(ours, exact, None, Tolerance(0.0, 0.0), device, near).is_loose

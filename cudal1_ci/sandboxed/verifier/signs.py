@@ -66,7 +66,7 @@ def learn(
             if case.state_slots:
                 case.load_state(runner, case.state, limits)
             runner.ask(TurnSigns(seed=seed), limits.call_s)
-            given = [shaken(one, generator) for one in sets] if is_shaken else sets
+            given = [shaken(one, generator, case.cast) for one in sets] if is_shaken else sets
             return case.answer(runner, limits, sets=given)
 
         turned = [answer(case.seed + call, False) for call in range(NUM_TURNS)]

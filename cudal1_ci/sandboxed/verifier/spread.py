@@ -34,7 +34,7 @@ from ..forkserver.client import Template
 from ..forkserver.handles import RunnerFailure
 from ..wire.runner import WIDE_UNITS
 from .cases import Case, Limits, Rejected
-from .compare import Tolerance, allowance, is_inexact, loose, tolerance
+from .compare import Tolerance, allowance, is_inexact, loose, rounded_as, tolerance
 from .failures import twice
 from .glance import groups
 from .magnitude import magnitude
@@ -105,7 +105,7 @@ def is_chaos(case: Case, number: int, found: Deviations) -> bool:
         and bool(one.numel())
         and is_inexact(ours)
         and exact is None
-        and share_of(one > most_of(ours, None, ours.dtype, one)) > CHAOS
+        and share_of(one > most_of(ours, None, ours.dtype, one, case.cast)) > CHAOS
         for one, ours, exact in zip(
             found, case.expected.outputs[number], case.truth(number), strict=True
         )
@@ -240,17 +240,18 @@ def widened(
         return budget if share_of(found > 0) > MOST_JUMPS else replace(budget, local=found)
     exact, scale = case.truth(number)[leaf], budget.scale
     largest = max(float(one.max()) for one in (found, wide) if one is not None)
-    if scale is not None and largest <= loose(ours.dtype) * scale:  # nothing jumps
+    dtype = rounded_as(ours.dtype, case.cast, largest, scale or 0.0)
+    if scale is not None and largest <= loose(dtype) * scale:  # nothing jumps
         budget = known(case, number, leaf, budget)
-        if allowance(ours.dtype).error_multiple * largest <= budget.absolute:
+        if allowance(dtype).error_multiple * largest <= budget.absolute:
             return budget
     # A large oracle may be in the host's memory where the outputs are not.
     truth = (ours if exact is None else exact).to(found.device)
-    most = most_of(truth, scale, ours.dtype, found)
+    most = most_of(truth, scale, ours.dtype, found, case.cast)
     found = with_wide(found, wide, most)
     if share_of(found > most) > MOST_JUMPS:
         return budget
-    return with_spread(known(case, number, leaf, budget), ours.dtype, truth, found, most)
+    return with_spread(known(case, number, leaf, budget), dtype, truth, found, most)
 
 
 def known(case: Case, number: int, leaf: int, budget: Tolerance) -> Tolerance:
@@ -260,7 +261,8 @@ def known(case: Case, number: int, leaf: int, budget: Tolerance) -> Tolerance:
     assert case.expected is not None
     pair = case.expected.outputs[number][leaf], case.truth(number)[leaf]
     noise = rounding_at(case, number, leaf, *pair)
-    return tolerance(*pair, None, case.accelerator.device, noise=noise, has_spread=True)
+    device = case.accelerator.device
+    return tolerance(*pair, None, device, noise=noise, has_spread=True, cast=case.cast)
 
 
 def with_wide(found: torch.Tensor, wide: torch.Tensor | None, most: torch.Tensor) -> torch.Tensor:
@@ -291,11 +293,15 @@ def with_spread(
 
 
 def most_of(
-    truth: torch.Tensor, scale: float | None, dtype: torch.dtype, found: torch.Tensor
+    truth: torch.Tensor,
+    scale: float | None,
+    dtype: torch.dtype,
+    found: torch.Tensor,
+    cast: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Return the largest deviation of each element that counts as precision."""
     scale = magnitude(truth) if scale is None else scale
-    return (loose(dtype) * (truth.abs() + scale)).to(found.dtype)
+    return (loose(dtype, cast) * (truth.abs() + scale)).to(found.dtype)
 
 
 def share_of(flags: torch.Tensor) -> float:

@@ -21,8 +21,14 @@ NEUTRAL_OFF = (0.1, 0.5)
 and still fits a mean, a variance, a scale or a probability."""
 
 
-def randomize(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator) -> None:
+def randomize(
+    slot: StateSlot,
+    tensor: torch.Tensor,
+    generator: torch.Generator,
+    cast: torch.dtype | None = None,
+) -> None:
     """Perturb a state tensor in place by a tenth of its spread, or of one where it is constant.
+    With autocast's dtype parameters get numbers that it holds (`held_by`).
 
     Integers, masks and buffers that hold infinities keep their values; a variance stays positive.
     Buffers that are not statistics keep theirs until another state is loaded (`replace_neutral`).
@@ -43,7 +49,18 @@ def randomize(slot: StateSlot, tensor: torch.Tensor, generator: torch.Generator)
         values = torch.zeros_like(values)
     spread = float(values.std()) if values.numel() > 1 else 0.0
     noise = torch.randn(tensor.shape, generator=generator, device=generator.device)
-    tensor.copy_(values + noise * (spread or 1.0) * 0.1)
+    tensor.copy_(held_by(values + noise * (spread or 1.0) * 0.1, cast))
+
+
+def held_by(tensor: torch.Tensor, cast: torch.dtype | None) -> torch.Tensor:
+    """Return the nearest numbers that autocast's dtype holds, where it has near ones. Its cast
+    then loses nothing, and the oracle has the very numbers that the reference computes with. Else a
+    ReLU in float64 is open at elements where the reference's is closed."""
+    if cast is None or tensor.dtype != torch.float32:
+        return tensor
+    found = tensor.to(cast).float()
+    is_near = (found - tensor).abs() <= torch.finfo(cast).eps * tensor.abs()
+    return torch.where(is_near, found, tensor)
 
 
 def other_states(

@@ -140,7 +140,7 @@ def learn(
             sets, rounding = [one.inputs for one in wanted], None
             if has_whole and number % 2 == 0:
                 generator = torch.Generator(device).manual_seed(case.seed + case.num_shaken)
-                sets = [shaken(one, generator) for one in sets]
+                sets = [shaken(one, generator, case.cast) for one in sets]
             else:
                 rounding = seed_of(num_rounded, random.Random(case.seed + case.num_shaken))
                 num_rounded += 1

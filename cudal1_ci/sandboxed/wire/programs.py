@@ -45,6 +45,7 @@ Program = TextProgram | TreeProgram
 
 
 Floats = Literal["float16", "bfloat16", "float64"]
+Autocast = Literal["float16", "bfloat16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ class Workload:
     mode: Literal["infer", "train"] = "infer"
     dtype: Floats | None = None
     default_dtype: Floats | None = None
+    autocast: Autocast | None = None
     atol: float | None = None
     rtol: float | None = None
 

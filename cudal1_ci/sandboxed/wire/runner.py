@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from .arguments import GivenCall, Made
 from .codec import Asks, AtMost, Form, Within
-from .programs import Floats, Program
+from .programs import Autocast, Floats, Program
 from .recording import Recording
 from .tensors import MAX_SLOTS, Count, OutputSlot, Slot, StateSlot, Text, need
 from .verdicts import MOST_US, CallCost, Demand, KernelTime
@@ -369,6 +369,8 @@ class Load(Asks[Loaded]):
     floats: Floats | None = None
     """What its floats are converted to, once it is constructed; `dtype` widens them after that."""
     default_dtype: Floats | None = None
+    autocast: Autocast | None = None
+    """What its calls are cast to; an oracle's are not."""
 
 
 @dataclass(frozen=True, kw_only=True)

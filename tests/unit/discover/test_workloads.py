@@ -64,6 +64,8 @@ def test_a_table_says_constructor_call_and_mode():
     assert (workload.mode, workload.atol, workload.rtol) == ("train", 1.0, 0.5)
     assert workload.name == "2x4" and workload.dtype is None
     assert declared(dtype="bfloat16").workload.dtype == "bfloat16"
+    assert workload.autocast is None
+    assert declared(autocast="bfloat16").workload.autocast == "bfloat16"
     assert workload.source == "pyproject.toml:tool.cudal1-ci.workload[0]"
 
 
@@ -96,6 +98,11 @@ def test_a_pattern_is_a_path_or_a_module_and_a_name(pattern, path, qualname, mat
         ({"mode": "fast"}, 'expected "infer" or "train"'),
         ({"dtype": "float8"}, "dtype: expected one of float16, bfloat16, float64, got 'float8'"),
         ({"dtype": 16}, "dtype: expected one of float16"),
+        (
+            {"autocast": "bf16"},
+            "autocast: expected one of float16, bfloat16, got 'bf16'; leave the key out",
+        ),
+        ({"autocast": True}, "autocast: expected one of float16, bfloat16, got True"),
         ({"atol": -1}, "atol: expected a number of 0 or more"),
         ({"atol": True}, "atol: expected a number"),
         ({"name": ""}, "name: expected text"),
@@ -169,6 +176,10 @@ def test_a_decorator_and_a_comment_say_the_same(tmp_path, mark):
         ('# cudal1: workload(inputs=["float23[2]"])', "did you mean float32?"),
         ('# cudal1: workload(shapes=["float32[2]"])', "unknown argument `shapes`"),
         ("# cudal1: workload(inputs=[SHAPE])", "expected a literal"),
+        (
+            '# cudal1: workload(inputs=["float32[2]"], autocast="fp8")',
+            "workload autocast: expected one of float16, bfloat16, got 'fp8'",
+        ),
     ],
 )
 def test_a_wrong_mark_names_file_and_line(tmp_path, mark, said):

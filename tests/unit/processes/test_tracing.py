@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -9,11 +10,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from cudal1_ci.discover.traces import read_traces
 from cudal1_ci.errors import ConfigError
 from cudal1_ci.processes.tracing import run_trace
 from cudal1_ci.records import Call, Constant, Instance, Items, Symbol, Target, TensorSpec
+from cudal1_ci.sandboxed.runner.autocast import Autocast
+from cudal1_ci.sandboxed.tracer.describe import autocast_dtype
 
 PACKAGE = {
     "pkg/__init__.py": "",
@@ -118,6 +122,13 @@ PACKAGE = {
         torch.set_default_dtype(torch.float64)
         Inner(Config(dim=6)).eval()(torch.randn(7, 6))
         torch.set_default_dtype(torch.float32)
+        cast = Inner(Config(dim=3)).eval()
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype):
+                cast(torch.randn(5, 3, dtype=dtype))
+                with torch.autocast("cpu", enabled=False):
+                    cast(torch.randn(5, 3))
+        cast(torch.randn(5, 3))
         scripted = torch.jit.trace(nn.Linear(2, 2), torch.randn(1, 2))
         scripted(torch.randn(1, 2))
         nn.Sequential(nn.Linear(2, 2), nn.ReLU())(torch.randn(1, 2))
@@ -208,6 +219,36 @@ def test_a_module_has_the_dtype_that_its_caller_gave_it(traces):
 def test_a_module_with_parameters_for_an_optimizer_is_recorded(traces):
     found = workloads(traces, "Grouped")
     assert {(w.call.args[0].shape, w.dtype) for w in found} == {((4, 3), None)}
+
+
+def test_a_call_has_the_autocast_that_its_caller_entered(traces):
+    expected = {("bfloat16", "bfloat16"), ("float16", "float16"), ("float32", None)}
+    for name, path in (("Inner", "pkg/layers.py"), ("shifted", "pkg/ops.py")):
+        calls = [w for w in workloads(traces, name, path) if w.call.args[0].shape == (5, 3)]
+        assert {(w.call.args[0].dtype, w.autocast) for w in calls} == expected
+
+
+@pytest.mark.parametrize(
+    ("kinds", "args", "found"),
+    [
+        ((), [torch.ones(1)], None),
+        (("cpu",), [torch.ones(1)], torch.float16),
+        (("cuda",), [torch.ones(1)], None),
+        (("cuda",), [{"x": [torch.ones(1)]}], None),
+        (("cuda", "cpu"), [(torch.ones(1), 3)], torch.float16),
+        (("cuda",), [3], torch.float16),
+    ],
+)
+def test_autocast_is_that_of_the_devices_of_a_call(kinds, args, found):
+    with contextlib.ExitStack() as stack:
+        for kind in kinds:
+            stack.enter_context(Autocast(kind, torch.float16))
+        assert autocast_dtype(None, args, {}) == found
+        assert autocast_dtype(torch.nn.Linear(1, 1), [], {}) == (
+            found if kinds != ("cuda",) else None
+        )
+    for kind, usual in (("cpu", torch.bfloat16), ("cuda", torch.float16)):
+        torch.set_autocast_dtype(kind, usual)
 
 
 def test_what_was_only_called_in_training_is_also_called_in_inference(traces):

@@ -20,6 +20,7 @@ from cudal1_ci.sandboxed.memory import committed as committed_module
 from cudal1_ci.sandboxed.memory.committed import COMMITTED, CommittedSegment, WrittenSegment
 from cudal1_ci.sandboxed.memory.segment import Segment, slot_of
 from cudal1_ci.sandboxed.runner import batches as batches_module
+from cudal1_ci.sandboxed.runner.autocast import Autocast
 from cudal1_ci.sandboxed.runner.batches import Batches
 from cudal1_ci.sandboxed.wire.tensors import OutputSlot
 
@@ -40,6 +41,7 @@ def batches(request):
         device=torch.device("cpu"),
         inputs={},
         module=None,
+        autocast=Autocast("cpu", None),
     )
     made = Batches(subject)
     slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))
@@ -173,6 +175,7 @@ def committing():
         changed_settings=lambda: (),
         attributes={},
         module=None,
+        autocast=Autocast("cpu", None),
     )
     made = Batches(subject)
     slot = OutputSlot(**vars(slot_of(torch.ones(2))), device="cpu", own_stride=(1,))

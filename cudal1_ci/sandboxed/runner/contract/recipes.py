@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ...wire.runner import Plain
 from ..arguments import flatten, with_iterators
+from ..autocast import Autocast
 from ..cotangents import drawn_like
 from ..process_settings import malloc_figures
 from ..sharing import WRITTEN
@@ -204,6 +205,19 @@ def dtype(trial: Trial, target: str, value: Plain) -> None:
     call(trial)
 
 
+def autocast(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
+    """Call it as its workload does, under autocast of another dtype or none, and as before: what it
+    keeps of one call must not be used in the next."""
+    own, wanted = trial.casts, None if value is None else float_dtype(str(value))
+    trial.call()
+    try:
+        trial.casts = Autocast(own.kind, wanted)
+        trial.keep(trial.call(), "output of the next call")
+    finally:
+        trial.casts = Autocast(own.kind, own.dtype)
+    trial.keep(trial.call(), "output as before")
+
+
 def between(tensor: torch.Tensor) -> torch.Tensor:
     """Return float64 numbers that lie between those of float32, each by another share."""
     places = torch.arange(tensor.numel(), device=tensor.device).reshape(tensor.shape).double() % 5
@@ -329,7 +343,7 @@ def inference(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Call it in inference mode, then with gradients: what it keeps of the first call must not be
     a tensor that autograd refuses."""
     args, kwargs = trial.arguments()
-    with torch.inference_mode():
+    with torch.inference_mode(), trial.autocast():
         trial.keep(trial.program(*args, **kwargs), "output in inference mode")
     trial.keep(trial.call(grad=True), "output of the next call")
 
@@ -482,7 +496,7 @@ def containers(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     args, kwargs = trial.given_arguments()
     for when in ("the call", "the next call"):
         items, named = with_iterators(args, kwargs)
-        with torch.set_grad_enabled(trial.subject.train):
+        with torch.set_grad_enabled(trial.subject.train), trial.autocast():
             trial.keep(trial.program(*items, **named), f"output of {when}")
         for name, one in [*enumerate(args), *kwargs.items()]:
             if not isinstance(one, torch.Tensor):
@@ -735,7 +749,7 @@ def traced(trial: Trial, target: str, value: Plain) -> None:  # noqa: ARG001
     """Compile it by torch's tracer, without a compiler behind it, and call that."""
     compiled: Callable[..., Any] = torch.compile(trial.program, backend="eager")
     args, kwargs = trial.arguments()
-    with torch.set_grad_enabled(trial.subject.train):
+    with torch.set_grad_enabled(trial.subject.train), trial.autocast():
         trial.keep(compiled(*args, **kwargs), "output of the compiled module")
 
 
@@ -749,6 +763,7 @@ RECIPES: dict[str, Recipe] = {
     "constructor": constructor,
     "layout": layout,
     "dtype": dtype,
+    "autocast": autocast,
     "device": device,
     "gradients": gradients,
     "accumulated": accumulated,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from ...wire.arguments import Call, GivenCall, Pickled
 from ...wire.runner import LaidSet, Tried, Try
 from ...wire.tensors import OutputSlot, StateSlot
 from ..arguments import build_call, drained, flatten, with_iterators
+from ..autocast import Autocast
 from ..subject import Subject, plain, seed_all
 
 OMITTED = object()
@@ -84,6 +86,8 @@ class Trial:
         ]
         self.edits: dict[str, Any] = {}
         """Values of arguments in place of the given ones."""
+        self.casts: Autocast = subject.autocast
+        """What calls are made under, but for those of an oracle."""
         self.program = self.constructed({}) if is_new else subject.program
         self.facts: list[tuple[str, str]] = []
         self.names: list[str] = []
@@ -184,8 +188,13 @@ class Trial:
     def call(self, number: int = 0, grad: bool | None = None) -> Any:
         """Call the program on a set, with gradients where its workload has them."""
         args, kwargs = self.arguments(number)
-        with torch.set_grad_enabled(self.subject.train if grad is None else grad):
+        with torch.set_grad_enabled(self.subject.train if grad is None else grad), self.autocast():
             return drained(self.program(*args, **kwargs))
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return what calls are made under: the workload's autocast or another one, and none for an
+        oracle."""
+        return nullcontext() if self.is_wide else self.casts
 
     # --- the record ------------------------------------------------------------------------------
 

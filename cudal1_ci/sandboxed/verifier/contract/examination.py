@@ -489,7 +489,7 @@ def near(reference: Party, use: Use) -> list[Result]:
     case = reference.case
     generator = torch.Generator(case.accelerator.device).manual_seed(case.seed)
     is_cast = use.recipe == "dtype" and use.value in FLOATS
-    dtype = getattr(torch, str(use.value)) if is_cast else None
+    dtype = getattr(torch, str(use.value)) if is_cast else case.cast
 
     def sets() -> list[InputSet]:
         made = use.sets() if use.sets is not None else [case.trials[0][1]]

@@ -195,7 +195,7 @@ def different_values(
                     continue
                 if is_explained(case, mine, its, nearby, moved(number, WIDE_UNITS)):
                     continue
-                is_unsettled = 0 < far.num_far <= num_jumps(mine, nearby)
+                is_unsettled = 0 < far.num_far <= num_jumps(case, mine, nearby)
         settled = finite(with_near_ties(ours, theirs, near())[number])
         if case.difference(settled, finite(mine), known, noise).excess > 1:
             place = far.where or "its only element"
@@ -229,21 +229,21 @@ def is_explained(
     if found is None:
         return False
     truth, device = finite(mine), case.accelerator.device
-    most = most_of(truth, None, mine.dtype, found)
+    most = most_of(truth, None, mine.dtype, found, case.cast)
     found = with_wide(found, largest_deviation(mine, wide), most)
     if share_of(found > most) > MOST_JUMPS:
         return False
-    budget = tolerance(truth, None, case.given, device, has_spread=True)
+    budget = tolerance(truth, None, case.given, device, has_spread=True, cast=case.cast)
     budget = with_spread(budget, mine.dtype, truth, found, most)
     return difference(finite(its), truth, None, budget, device).excess <= 1
 
 
-def num_jumps(mine: torch.Tensor, nearby: Sequence[torch.Tensor]) -> int:
+def num_jumps(case: Case, mine: torch.Tensor, nearby: Sequence[torch.Tensor]) -> int:
     """Return how many elements rounding alone moves by more than what counts as precision."""
     found = largest_deviation(mine, nearby)
     if found is None:
         return 0
-    return int((found > most_of(finite(mine), None, mine.dtype, found)).sum())
+    return int((found > most_of(finite(mine), None, mine.dtype, found, case.cast)).sum())
 
 
 def largest_deviation(mine: torch.Tensor, nearby: Sequence[torch.Tensor]) -> torch.Tensor | None:
@@ -270,7 +270,7 @@ def with_oracle(
         return None
     device = case.accelerator.device
     truth, mine = finite(truth), finite(mine)
-    budget = tolerance(mine, truth, case.given, device, known, noise)
+    budget = tolerance(mine, truth, case.given, device, known, noise, cast=case.cast)
     return difference(finite(its), mine, truth, budget, device)
 
 

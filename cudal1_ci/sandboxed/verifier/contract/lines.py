@@ -90,6 +90,7 @@ def derive(case: Case, surveyed: Surveyed) -> list[Line]:
         *of_ranges(case, base, surveyed),
         *of_negative_numbers(case, base, surveyed.tensors),
         *of_dtypes(case, base, surveyed.tensors),
+        *of_autocast(case),
         *of_values(base, surveyed.tensors),
         *of_subnormals(base, surveyed.tensors),
         *of_lengths(base, surveyed.tensors),
@@ -514,6 +515,15 @@ def of_dtypes(case: Case, base: InputSet, names: Sequence[str]) -> Iterator[Line
         own = str(tensor.dtype).removeprefix("torch.")
         aspect = f"dtype of {names[number]}: {WHOLE[own]}"
         yield one("dtypes", aspect, "dtype", target=str(number), value=WHOLE[own])
+
+
+def of_autocast(case: Case) -> Iterator[Line]:
+    """Yield lines for the same call without autocast, and under that of another dtype."""
+    if case.autocast is not None:
+        yield one("dtypes", "without autocast", "autocast", is_new=True)
+        for name in ("bfloat16", "float16"):
+            if name != case.autocast:
+                yield one("dtypes", f"autocast to {name}", "autocast", value=name, is_new=True)
 
 
 def of_devices(case: Case) -> Iterator[Line]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from cudal1_ci.sandboxed.runner.autocast import Autocast
 from cudal1_ci.sandboxed.runner.contract.trial import Trial
 from cudal1_ci.sandboxed.wire.arguments import Call
 
@@ -34,7 +35,12 @@ class UsesNumpy(Plain):
 def constructed(kind, device):
     """Return what a trial on a device constructs by itself, of a program that is there already."""
     subject = SimpleNamespace(
-        device=torch.device(device), segments={}, program=None, module=kind(), train=False
+        device=torch.device(device),
+        segments={},
+        program=None,
+        module=kind(),
+        train=False,
+        autocast=Autocast(device, None),
     )
     return Trial(subject, (), Call()).on_the_device(kind, [], {})
 

@@ -17,7 +17,9 @@ from cudal1_ci.sandboxed.verifier.contract.judgement import (
 )
 
 EXPECTED = torch.rand(4, 500, generator=torch.Generator().manual_seed(0))
-CASE = SimpleNamespace(given=None, accelerator=SimpleNamespace(device=torch.device("cpu")))
+CASE = SimpleNamespace(
+    given=None, cast=None, accelerator=SimpleNamespace(device=torch.device("cpu"))
+)
 
 
 def flipped(*places):
@@ -69,6 +71,7 @@ def test_rounding_that_moves_more_than_what_is_off_settles_nothing(num_moved, is
 
     case = SimpleNamespace(
         given=None,
+        cast=None,
         accelerator=CASE.accelerator,
         precision="strict",
         known=(),
