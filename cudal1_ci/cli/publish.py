@@ -162,6 +162,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     expected = Expected(
         projects=tuple(map(folder_named, flags["projects"])),
         machines=tuple(flags["machines"]),
+        into=run.into,
         measured=flags["measured"],
     )
     if flags["start"]:
@@ -174,7 +175,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         found = [Found(artifact=f.absolute().parent.name, document=read_report(f)) for f in reports]
         for one in found:
             refuse_another_commit(one.document, run)
-        names = tuple(part.name for part in projects_of(found, expected, lambda _: Policy()))
+        projects_of(found, expected, lambda _: Policy())  # refuses what does not fit together
     except (ReportError, ForgeError):
         _abandon(run, msgspec.structs.replace(expected, measured="unusable"), environ, flags)
         raise
@@ -186,7 +187,11 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     )
     try:
         client = client_of(run, environ, flags)
-        known = _read_state(client, run, options, names)
+        known = _read_state(client, run, options)
+        expected = _into_base(expected, run, known)
+        if options.check and client is not None:
+            parts = projects_of(found, expected, lambda _: Policy())
+            known = _with_checks(client, known, [part.name for part in parts])
         folders = [one.document.folder for one in found]
         bases = _base_settings(client, run, known, folders, are_declared=bool(expected.projects))
     except CudaL1Error:
@@ -280,7 +285,9 @@ def _abandon(
     try:
         policy, known = policy_given(flags), Known()
         if client is not None:
-            known = client.known(wants_diff=False, checks=expected.names)
+            known = client.known(wants_diff=False)
+            expected = _into_base(expected, run, known)
+            known = _with_checks(client, known, expected.names)
         bases = _base_settings(client, run, known, expected.projects or (".",))
         projects = [
             Project(
@@ -297,9 +304,20 @@ def _abandon(
         tell(f"the check run was left as it was: {error}")
 
 
-def _read_state(
-    client: Client | None, run: Occasion, options: Options, names: Sequence[str]
-) -> Known:
+def _into_base(expected: Expected, run: Occasion, known: Known) -> Expected:
+    """Return what is expected with the base branch of the pull request. The event goes first: the
+    pull request may have another base by now.
+    """
+    if run.base_sha is not None or known.pull is None:
+        return expected
+    return msgspec.structs.replace(expected, into=known.pull.into)
+
+
+def _with_checks(client: Client, known: Known, names: Sequence[str]) -> Known:
+    return msgspec.structs.replace(known, checks=client.checks(names))
+
+
+def _read_state(client: Client | None, run: Occasion, options: Options) -> Known:
     """Read the state of GitHub; return nothing without a client or without read permission.
 
     Raises:
@@ -309,7 +327,7 @@ def _read_state(
         tell("no GITHUB_TOKEN: as if the pull request had no comment and its diff were unknown")
         return unread(run)
     try:
-        return client.known(wants_diff=options.suggestions, checks=names if options.check else ())
+        return client.known(wants_diff=options.suggestions)
     except Refusal as refusal:
         if not refusal.is_read_only:
             raise ForgeError(f"could not read what is on GitHub: {refusal}") from refusal

@@ -41,13 +41,15 @@ class Expected(Record, frozen=True, kw_only=True):
     projects: tuple[str, ...] = ()
     """Folders; empty where there is one project, wherever it is."""
     machines: tuple[str, ...] = ()
+    into: str | None = None
+    """Base branch; None for the default branch."""
     measured: str = "success"
     """Result of the measuring job."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the checks."""
-        return tuple(map(check_name, self.projects or (".",)))
+        return tuple(check_name(folder, self.into) for folder in self.projects or (".",))
 
     @property
     def why(self) -> str:
@@ -88,7 +90,7 @@ def projects_of(
         machines = policy.gate.machines or expected.machines
         missing = missing_machines(machines, (one.artifact for one in ours), expected.why)
         is_alone = not expected.projects and len(wanted) == 1
-        name = check_name("." if is_alone else folder)
+        name = check_name("." if is_alone else folder, expected.into)
         if not ours:
             missing = (Finding(state="no_report", name=name, detail=expected.why),)
         document = from_top(merge([one.document for one in ours])) if ours else None

@@ -303,7 +303,7 @@ class Rig:
         ):
             side = event["pull_request"][name]
             side |= {"sha": sha, "ref": ref}
-            side["repo"]["full_name"] = repository
+            side["repo"] |= {"full_name": repository, "default_branch": "main"}
         return event
 
     def run_of(self, head_repository: str) -> dict[str, Any]:

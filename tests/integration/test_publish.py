@@ -20,7 +20,7 @@ from cudal1_ci.github.acknowledgements import Agreed, agreements_line
 from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About, comment, summary
-from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
+from tests.github_fake import ACTIONS, MAIN, READ_ONLY, TOKEN, GitHub, serving
 from tests.publishing import (
     NEXT,
     PROPOSAL,
@@ -242,6 +242,49 @@ def test_of_two_pull_requests_of_one_branch_neither_is_guessed(github, workflow)
     assert result.exit_code == 0
     assert not github.comments
     assert "no comment" in result.stderr
+
+
+def test_a_green_check_of_one_base_covers_no_pull_request_into_another(github, workflow):
+    """One commit is the head of both: GitHub finds a required check by name and commit."""
+    github.contents[BASE, "pyproject.toml"] = '[tool.cudal1-ci]\nfail-on = "regression"\n'
+    loose = {"sha": NEXT, "ref": "loose", "repo": MAIN}
+    github.add_pull(8, HEAD, base=loose)
+    payload = pull_request(number=8, base_branch="loose")
+    payload["pull_request"]["base"] = loose
+    workflow.publish(REGRESSION, run=100)
+    workflow.publish(SAME, run=101, payload=payload)
+    workflow.publish(REGRESSION, run=99)
+    assert [(c["name"], c["conclusion"]) for c in github.checks.values()] == [
+        ("cudal1-ci", "failure"),
+        ("cudal1-ci into loose", "success"),
+    ]
+
+
+def test_a_check_is_named_after_the_base_from_its_beginning_to_its_end(github, workflow):
+    payload = pull_request(base_branch="release/1")
+    words = ("--project", "a b", "--project", "c")
+    assert workflow.publish(None, "--start", *words, payload=payload).exit_code == 0
+    names = ["cudal1-ci (a b) into release/1", "cudal1-ci (c) into release/1"]
+    assert [c["name"] for c in github.checks.values()] == names
+    workflow.publish(None, "--abandon", *words, payload=payload)
+    assert [c["name"] for c in github.checks.values()] == names
+    assert {c["status"] for c in github.checks.values()} == {"completed"}
+
+
+@pytest.mark.parametrize("report", [REGRESSION, None], ids=["report", "none"])
+def test_the_check_of_a_fork_is_named_after_the_base_that_github_knows(github, workflow, report):
+    github.pulls.clear()
+    github.add_pull(6, HEAD, "stranger/r", base={"sha": NEXT, "ref": "loose", "repo": MAIN})
+    words = () if report else ("--abandon",)
+    workflow.publish(report, *words, event="workflow_run", payload=workflow_run())
+    assert the_check(github)["name"] == "cudal1-ci into loose"
+
+
+def test_a_check_of_the_merge_queue_is_named_as_that_of_the_pull_request(github, workflow):
+    payload = queue_entry() | {"repository": MAIN}
+    payload["merge_group"]["base_ref"] = "refs/heads/release/1"
+    workflow.publish(SAME, event="merge_group", payload=payload)
+    assert the_check(github)["name"] == "cudal1-ci into release/1"
 
 
 def test_a_fork_that_has_moved_on_gets_a_check_alone(github, workflow):
