@@ -18,7 +18,7 @@ from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.event import Occasion, occasion
 from cudal1_ci.github.plan import Options, plan, plan_checks, plan_start
 from cudal1_ci.github.posts import CheckState, Known, Project, Texts
-from cudal1_ci.github.projects import Expected, Found, Part, projects_of
+from cudal1_ci.github.projects import Expected, Found, Part, projects_of, whole
 from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import (
     Publication,
@@ -81,6 +81,13 @@ read from GITHUB_TOKEN.
     metavar="NAME",
     multiple=True,
     help="Machine that must deliver a report: the end of its artifact's name (repeatable).",
+)
+@click.option(
+    "--gpu-machine",
+    "gpus",
+    metavar="NAME",
+    multiple=True,
+    help="Machine whose report must be of a GPU; implies --machine (repeatable).",
 )
 @click.option(
     "--project",
@@ -197,12 +204,20 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
         parts = parts_of(found, expected, run, options.policy)
-        _summarize(_publication(parts, run, flags).texts(), environ)
+        if whole(parts) is not None:
+            _summarize(_publication(parts, run, flags).texts(), environ)
         raise
     origin = provenance(client, run, known.pull.number if known.pull else None, folders)
     agreements = kept(known, run)
     parts = parts_of(found, expected, run, options.policy, bases, agreements, origin)
     said = _publication(parts, run, flags)
+    if whole(parts) is None:
+        for project in said.projects:
+            tell(f"{project.name}: nothing was measured: {project.why}")
+        _summarize(nothing_measured(said.projects), environ)
+        if options.check:
+            post(plan_checks(said.projects, run, known), client, flags)
+        return
     texts = said.texts(agreements)
     _summarize(texts, environ)
     post(plan(said.document, texts, run, options, known, said.projects), client, flags)
@@ -214,6 +229,7 @@ def policy_given(flags: Mapping[str, Any]) -> Policy:
         on_missing=flags["on_missing"],
         on_inconclusive=flags["on_inconclusive"],
         machines=tuple(flags["machines"]),
+        gpus=tuple(flags["gpus"]),
     )
     return Policy(fail_on=flags["fail_on"], gate=gate)
 
@@ -266,6 +282,15 @@ def _publication(parts: tuple[Part, ...], run: Occasion, flags: Mapping[str, Any
         commands=flags["commands"],
         has_check=flags["check"],
     )
+
+
+def nothing_measured(projects: Sequence[Project]) -> Texts:
+    """Return the summary of reports of which none counts."""
+    text = "".join(
+        f"**{one.name}: nothing was measured.** {one.why[:1].upper()}{one.why[1:]}.\n\n"
+        for one in projects
+    )
+    return Texts(comment=text, summary=text)
 
 
 def _summarize(texts: Texts, environ: Mapping[str, str]) -> None:

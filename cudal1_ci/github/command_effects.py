@@ -227,7 +227,8 @@ def _acknowledge(
 
     parts = judged(agreements_of(seen.body))
     document = whole(parts)
-    assert document is not None
+    if document is None:
+        return refused(UNUSABLE)
     entry = _find_open(command, document)
     if isinstance(entry, Decision):
         return entry

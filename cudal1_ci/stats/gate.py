@@ -95,6 +95,9 @@ class GateConfig(Record, frozen=True, kw_only=True):
     `fail-on` is `inconclusive`."""
     machines: tuple[str, ...] = ()
     """Each has to leave a report: as the artifacts are called, without `cudal1-ci-`."""
+    gpus: tuple[str, ...] = ()
+    """Machines that each have to leave a report of a GPU, named as in `machines`. Times of a CPU do
+    not count there: a driver that is gone would else go unseen."""
     required: tuple[str, ...] = ("*",)
     """Globs over `path:qualname`: of targets that a change touches, those that have to be
     measured."""
@@ -242,21 +245,23 @@ def is_missing(comparison: Comparison) -> bool:
     return any(STATES[state][0] == "on-missing" for state in states_of_comparison(comparison))
 
 
+def machine_of(artifact: str, machines: Iterable[str]) -> str | None:
+    """Return the machine of an artifact: the one with the longest name at its end.
+
+    `cudal1-ci-big-h100` is of `big-h100` where that is expected, and else of `h100`.
+    """
+    named = [one for one in machines if artifact == one or artifact.endswith(f"-{one}")]
+    return max(named, key=len, default=None)
+
+
 def missing_machines(
     expected: Iterable[str], found: Iterable[str], why: str = ""
 ) -> tuple[Finding, ...]:
-    """Return the machines that have left no report; `found` are names of artifacts.
-
-    An artifact is of the longest name of a machine at its end: `cudal1-ci-big-h100` is of
-    `big-h100` where that is expected, and else of `h100`.
-    """
-    machines = sorted(set(expected), key=len, reverse=True)
-    seen = set()
-    for name in found:
-        match = next((m for m in machines if name == m or name.endswith(f"-{m}")), None)
-        seen.add(match)
+    """Return the machines that have left no report; `found` are names of artifacts."""
+    expected = tuple(dict.fromkeys(expected))
+    seen = {machine_of(name, expected) for name in found}
     return tuple(
         Finding(state="machine_missing", name=machine, detail=why)
-        for machine in dict.fromkeys(expected)
+        for machine in expected
         if machine not in seen
     )

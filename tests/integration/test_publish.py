@@ -18,6 +18,7 @@ from cudal1_ci.cli import main
 from cudal1_ci.github import client
 from cudal1_ci.github.acknowledgements import Agreed, agreements_line
 from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
+from cudal1_ci.records import Device
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About, comment, summary
 from tests.github_fake import ACTIONS, MAIN, READ_ONLY, TOKEN, GitHub, serving
@@ -576,6 +577,58 @@ def test_what_was_agreed_to_in_a_pull_request_holds_in_the_merge_queue(
     check = the_check(github)
     assert (check["name"], check["conclusion"]) == ("cudal1-ci", conclusion)
     assert len(github.comments) == 1, "nothing is posted in the queue but the check"
+
+
+CPU = Device(kind="cpu", name="AMD EPYC")
+CPU_TIMES = a_report(compared("improvement", 0.5), proposed(), device=CPU, devices=(CPU,))
+
+
+@pytest.mark.parametrize("base", [False, True], ids=["by the workflow", "by the base"])
+def test_times_of_a_cpu_are_none_of_a_machine_that_has_a_gpu(github, workflow, base):
+    """The driver is gone: torch sees no GPU, and measures on the CPU."""
+    (workflow.folder / "cudal1-ci-h100").mkdir()
+    file = written(workflow.folder / "cudal1-ci-h100" / "report.json", CPU_TIMES)
+    words = ["--fail-on", "regression"]
+    if base:
+        github.contents[BASE, "pyproject.toml"] = "[tool.cudal1-ci.gate]\ngpus = ['h100']\n"
+    else:
+        words += ["--gpu-machine", "h100"]
+    result = workflow.publish(file, *words)
+    assert result.exit_code == 0, result.output
+    check = the_check(github)
+    assert check["conclusion"] == "failure"
+    assert check["output"]["title"].startswith(
+        "Nothing was measured: no GPU was visible on h100. Run `nvidia-smi` and `cudal1-ci doctor`"
+    )
+    assert "No GPU was visible on h100" in workflow.summary
+    assert not github.comments, "CPU times and proposals of them are no news of that machine"
+
+
+def test_a_machine_without_its_gpu_is_named_beside_one_that_has_measured(github, workflow):
+    for name, report in (("h100", CPU_TIMES), ("l40", SAME), ("cpu", CPU_TIMES)):
+        (workflow.folder / f"cudal1-ci-{name}").mkdir()
+        written(workflow.folder / f"cudal1-ci-{name}" / "report.json", report)
+    others = [str(workflow.folder / f"cudal1-ci-{n}" / "report.json") for n in ("l40", "cpu")]
+    words = ["--gpu-machine", "h100", "--gpu-machine", "l40", "--machine", "cpu"]
+    workflow.publish(
+        workflow.folder / "cudal1-ci-h100" / "report.json",
+        *(*others, *words, "--fail-on", "regression"),
+    )
+    check = the_check(github)
+    assert check["conclusion"] == "failure"
+    assert "no GPU visible on 1 machine" in check["output"]["title"]
+    (body,) = bodies(github)
+    assert "**1 unmeasured**: `h100`" in body
+    assert "nvidia-smi" in body
+
+
+def test_a_machine_with_a_gpu_whose_change_touches_no_target_has_measured(github, workflow):
+    (workflow.folder / "cudal1-ci-h100").mkdir()
+    file = written(
+        workflow.folder / "cudal1-ci-h100" / "report.json", a_report(device=None, devices=())
+    )
+    workflow.publish(file, "--fail-on", "regression", "--gpu-machine", "h100")
+    assert the_check(github)["conclusion"] == "success"
 
 
 def test_a_locked_conversation_makes_no_job_red(github, workflow):
