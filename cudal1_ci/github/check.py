@@ -92,8 +92,8 @@ def unmeasured(occasion: Occasion, name: str, policy: Policy, why: str, fix: str
             "title": f"Nothing was measured: {why}"[:MAX_TITLE],
             "summary": (
                 f"Nothing was measured: {why}. {fix + ' ' if fix else ''}See "
-                f"[the run]({occasion.run_url}). By `on-missing` the check "
-                f"concludes `{conclusion}`."
+                f"[the run]({occasion.run_url}). The check concludes `{conclusion}`, by "
+                "`on-missing`."
             ),
         },
     }

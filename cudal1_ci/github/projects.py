@@ -22,15 +22,12 @@ from cudal1_ci.stats.gate import Finding, Policy, machine_of, missing_machines
 WHY = {
     "success": "the measuring job left no report; see its summary",
     "failure": "the measuring job failed",
-    "cancelled": "the measuring job was cancelled, as a newer push does",
+    "cancelled": "the measuring job was cancelled, for instance by a newer push",
     "unusable": "no usable report was found",
     "skipped": "the measuring job was skipped, by a label or a condition of the workflow",
 }
 """By the result of the measuring job, as GitHub gives it."""
-NO_GPU = (
-    "no GPU was visible on {name}. Run `nvidia-smi` and `cudal1-ci doctor` there, fix what they "
-    "name, and start the run again"
-)
+NO_GPU = "no GPU was visible on {name}; run nvidia-smi and cudal1-ci doctor there"
 
 
 class Found(Record, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
 
 MAX_PULLS = 100
-WHY = "the run has ended without a result, as where a runner dies"
+WHY = "the run ended without a result; its runner may have died"
 
 
 def stale_checks(client: Client, settings_at: Callable[[str, str], BaseSettings]) -> Iterator[Post]:

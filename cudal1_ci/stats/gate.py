@@ -62,7 +62,7 @@ STATES: dict[State, tuple[Question, str]] = {
     "inconclusive": ("on-inconclusive", "measured, but too noisy"),
     "renamed": ("on-missing", "has another name in the head, and was not measured under it"),
     "moved": ("on-missing", "is in another file of the head, and was not measured there"),
-    "lost": ("on-missing", "is in the base and not in the head"),
+    "lost": ("on-missing", "is in the base but not in the head"),
     "skipped": ("on-missing", "no call of it could be timed"),
     "crashed": ("on-missing", "the head failed, or returned another form, where the base works"),
     "unmeasured": ("on-missing", "was not measured, for a reason that is not the code"),

@@ -597,8 +597,9 @@ def test_times_of_a_cpu_are_none_of_a_machine_that_has_a_gpu(github, workflow, b
     assert result.exit_code == 0, result.output
     check = the_check(github)
     assert check["conclusion"] == "failure"
-    assert check["output"]["title"].startswith(
-        "Nothing was measured: no GPU was visible on h100. Run `nvidia-smi` and `cudal1-ci doctor`"
+    assert check["output"]["title"] == (
+        "Nothing was measured: no GPU was visible on h100; run nvidia-smi and cudal1-ci doctor "
+        "there"
     )
     assert "No GPU was visible on h100" in workflow.summary
     assert not github.comments, "CPU times and proposals of them are no news of that machine"

@@ -139,7 +139,7 @@ def test_what_was_found_gets_one_issue_and_an_edit_when_there_is_more(github, ni
     assert [label["name"] for label in issue["labels"]] == ["cudal1-ci"]
     assert stamp_of(issue["body"]).run == 100
     assert boxes(github) == [IDS["pool"]]
-    assert "at least 66.6 % less time, saves 200 us of each call" in issue["body"]
+    assert "at least 66.6 % less time, saves 200 us per call" in issue["body"]
     night.posts(TWO, run=101)
     assert set(boxes(github)) == set(IDS.values())
     assert stamp_of(the_issue(github)["body"]).run == 101
@@ -375,7 +375,7 @@ def test_a_check_that_a_dead_runner_has_left_is_ended_at_night(unread):
         906: "cancelled",
         **dict.fromkeys((902, 903, 904, 905)),
     }
-    assert "where a runner dies" in fake.checks[900]["output"]["title"]
+    assert "its runner may have died" in fake.checks[900]["output"]["title"]
 
 
 # --- draft pull requests -----------------------------------------------------------------------
