@@ -53,9 +53,9 @@ State = Literal[
 STATES: dict[State, tuple[Question, str]] = {
     "same": ("fine", "measured, and no slower"),
     "faster": ("fine", "measured, and faster"),
-    "new": ("fine", "not in the base, and not another name of something that was"),
+    "new": ("fine", "not in the base, under this or another name"),
     "within": ("fine", "has no call of its own, and ran in calls that were measured"),
-    "agreed": ("fine", "a person with the right to write has agreed to it"),
+    "agreed": ("fine", "a person with write access has agreed to it"),
     "nothing_to_measure": ("fine", "the change touches no target"),
     "slower": ("fail-on", "measured, and slower"),
     "broken": ("contract", "a use that worked in the base does not work in the head"),
@@ -64,12 +64,18 @@ STATES: dict[State, tuple[Question, str]] = {
     "moved": ("on-missing", "is in another file of the head, and was not measured there"),
     "lost": ("on-missing", "is in the base but not in the head"),
     "skipped": ("on-missing", "no call of it could be timed"),
-    "crashed": ("on-missing", "the head failed, or returned another form, where the base works"),
-    "unmeasured": ("on-missing", "was not measured, for a reason that is not the code"),
-    "over_budget": ("on-missing", "the budget was spent before, or before an alarm was confirmed"),
-    "machine_missing": ("on-missing", "a machine that was expected has left no report"),
+    "crashed": (
+        "on-missing",
+        "the head failed, or returned another structure, where the base works",
+    ),
+    "unmeasured": ("on-missing", "was not measured, for a reason other than the code"),
+    "over_budget": (
+        "on-missing",
+        "the budget was spent before it was measured, or before an alarm was confirmed",
+    ),
+    "machine_missing": ("on-missing", "an expected machine left no report"),
     "no_report": ("on-missing", "nothing was measured: refused, skipped, cancelled or crashed"),
-    "unverified": ("on-missing", "a job that is not trusted has measured"),
+    "unverified": ("on-missing", "an untrusted job measured it"),
 }
 """Every state with the policy that answers it, and what it means."""
 CAUSES: tuple[Cause, ...] = get_args(Cause)
