@@ -27,6 +27,7 @@ from tests.github_git import GitData, Refused
 TOKEN = "a-token-that-must-not-be-seen"
 ACTIONS = "github-actions[bot]"
 REPOSITORY = "o/r"
+MAIN = {"full_name": REPOSITORY, "default_branch": "main"}
 MAX_BODY = 65_536
 PAGE = 30
 READ_ONLY = "Resource not accessible by integration"
@@ -111,7 +112,7 @@ class GitHub:
             "number": number,
             "state": "open",
             "head": {"sha": sha, "ref": "feature", "repo": repo},
-            "base": {"sha": "b" * 40, "ref": "main", "repo": {"full_name": REPOSITORY}},
+            "base": {"sha": "b" * 40, "ref": "main", "repo": MAIN},
             **more,
         }
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from cudal1_ci.cli import main
 from cudal1_ci.records import Report
-from tests.github_fake import TOKEN, GitHub, Request
+from tests.github_fake import MAIN, TOKEN, GitHub, Request
 from tests.reports import BASE, HEAD, a_report, compared, proposed, written
 
 NEXT = "2" * 40
@@ -73,11 +73,13 @@ class Workflow:
         return (self.folder / "summary.md").read_text()
 
 
-def pull_request(sha: str = HEAD, repository: str = "o/r") -> Any:
+def pull_request(
+    sha: str = HEAD, repository: str = "o/r", *, number: int = 7, base_branch: str = "main"
+) -> Any:
     head = {"sha": sha, "ref": "feature", "repo": {"full_name": repository}}
-    base = {"sha": BASE, "ref": "main", "repo": {"full_name": "o/r"}}
-    pull = {"number": 7, "head": head, "base": base}
-    return {"action": "synchronize", "number": 7, "pull_request": pull}
+    base = {"sha": BASE, "ref": base_branch, "repo": MAIN}
+    pull = {"number": number, "head": head, "base": base}
+    return {"action": "synchronize", "number": number, "pull_request": pull, "repository": MAIN}
 
 
 def workflow_run(sha: str = HEAD, repository: str = "stranger/r", run: int = 55) -> Any:

@@ -18,7 +18,7 @@ from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
 from cudal1_ci.github.event import Occasion, occasion
 from cudal1_ci.github.plan import Options, plan, plan_checks, plan_start
 from cudal1_ci.github.posts import CheckState, Known, Project, Texts
-from cudal1_ci.github.projects import Expected, Found, Part, projects_of
+from cudal1_ci.github.projects import Expected, Found, Part, projects_of, whole
 from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import (
     Publication,
@@ -81,6 +81,13 @@ read from GITHUB_TOKEN.
     metavar="NAME",
     multiple=True,
     help="Machine that must deliver a report: the end of its artifact's name (repeatable).",
+)
+@click.option(
+    "--gpu-machine",
+    "gpus",
+    metavar="NAME",
+    multiple=True,
+    help="Machine whose report must be of a GPU; implies --machine (repeatable).",
 )
 @click.option(
     "--project",
@@ -162,6 +169,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     expected = Expected(
         projects=tuple(map(folder_named, flags["projects"])),
         machines=tuple(flags["machines"]),
+        into=run.into,
         measured=flags["measured"],
     )
     if flags["start"]:
@@ -174,7 +182,7 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
         found = [Found(artifact=f.absolute().parent.name, document=read_report(f)) for f in reports]
         for one in found:
             refuse_another_commit(one.document, run)
-        names = tuple(part.name for part in projects_of(found, expected, lambda _: Policy()))
+        projects_of(found, expected, lambda _: Policy())  # refuses what does not fit together
     except (ReportError, ForgeError):
         _abandon(run, msgspec.structs.replace(expected, measured="unusable"), environ, flags)
         raise
@@ -186,18 +194,30 @@ def publish(reports: tuple[Path, ...], **flags: Any) -> None:
     )
     try:
         client = client_of(run, environ, flags)
-        known = _read_state(client, run, options, names)
+        known = _read_state(client, run, options)
+        expected = _into_base(expected, run, known)
+        if options.check and client is not None:
+            parts = projects_of(found, expected, lambda _: Policy())
+            known = _with_checks(client, known, [part.name for part in parts])
         folders = [one.document.folder for one in found]
         bases = _base_settings(client, run, known, folders, are_declared=bool(expected.projects))
     except CudaL1Error:
         # What was measured is reported, whatever GitHub says.
         parts = parts_of(found, expected, run, options.policy)
-        _summarize(_publication(parts, run, flags).texts(), environ)
+        if whole(parts) is not None:
+            _summarize(_publication(parts, run, flags).texts(), environ)
         raise
     origin = provenance(client, run, known.pull.number if known.pull else None, folders)
     agreements = kept(known, run)
     parts = parts_of(found, expected, run, options.policy, bases, agreements, origin)
     said = _publication(parts, run, flags)
+    if whole(parts) is None:
+        for project in said.projects:
+            tell(f"{project.name}: nothing was measured: {project.why}")
+        _summarize(nothing_measured(said.projects), environ)
+        if options.check:
+            post(plan_checks(said.projects, run, known), client, flags)
+        return
     texts = said.texts(agreements)
     _summarize(texts, environ)
     post(plan(said.document, texts, run, options, known, said.projects), client, flags)
@@ -209,6 +229,7 @@ def policy_given(flags: Mapping[str, Any]) -> Policy:
         on_missing=flags["on_missing"],
         on_inconclusive=flags["on_inconclusive"],
         machines=tuple(flags["machines"]),
+        gpus=tuple(flags["gpus"]),
     )
     return Policy(fail_on=flags["fail_on"], gate=gate)
 
@@ -263,6 +284,15 @@ def _publication(parts: tuple[Part, ...], run: Occasion, flags: Mapping[str, Any
     )
 
 
+def nothing_measured(projects: Sequence[Project]) -> Texts:
+    """Return the summary of reports of which none counts."""
+    text = "".join(
+        f"**{one.name}: nothing was measured.** {one.why[:1].upper()}{one.why[1:]}.\n\n"
+        for one in projects
+    )
+    return Texts(comment=text, summary=text)
+
+
 def _summarize(texts: Texts, environ: Mapping[str, str]) -> None:
     if path := environ.get("GITHUB_STEP_SUMMARY"):
         write_summary(Path(path), texts.summary, texts.comment)
@@ -280,7 +310,9 @@ def _abandon(
     try:
         policy, known = policy_given(flags), Known()
         if client is not None:
-            known = client.known(wants_diff=False, checks=expected.names)
+            known = client.known(wants_diff=False)
+            expected = _into_base(expected, run, known)
+            known = _with_checks(client, known, expected.names)
         bases = _base_settings(client, run, known, expected.projects or (".",))
         projects = [
             Project(
@@ -297,9 +329,20 @@ def _abandon(
         tell(f"the check run was left as it was: {error}")
 
 
-def _read_state(
-    client: Client | None, run: Occasion, options: Options, names: Sequence[str]
-) -> Known:
+def _into_base(expected: Expected, run: Occasion, known: Known) -> Expected:
+    """Return what is expected with the base branch of the pull request. The event goes first: the
+    pull request may have another base by now.
+    """
+    if run.base_sha is not None or known.pull is None:
+        return expected
+    return msgspec.structs.replace(expected, into=known.pull.into)
+
+
+def _with_checks(client: Client, known: Known, names: Sequence[str]) -> Known:
+    return msgspec.structs.replace(known, checks=client.checks(names))
+
+
+def _read_state(client: Client | None, run: Occasion, options: Options) -> Known:
     """Read the state of GitHub; return nothing without a client or without read permission.
 
     Raises:
@@ -309,7 +352,7 @@ def _read_state(
         tell("no GITHUB_TOKEN: as if the pull request had no comment and its diff were unknown")
         return unread(run)
     try:
-        return client.known(wants_diff=options.suggestions, checks=names if options.check else ())
+        return client.known(wants_diff=options.suggestions)
     except Refusal as refusal:
         if not refusal.is_read_only:
             raise ForgeError(f"could not read what is on GitHub: {refusal}") from refusal

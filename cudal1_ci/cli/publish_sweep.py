@@ -17,7 +17,6 @@ from cudal1_ci.github.publication import refuse_another_commit, write_summary
 from cudal1_ci.github.rebase_paths import from_top
 from cudal1_ci.render.merge import merge
 from cudal1_ci.render.reading import read_report
-from cudal1_ci.stats.gate import Policy
 
 if TYPE_CHECKING:
     from cudal1_ci.github.client import Client
@@ -67,14 +66,14 @@ def publish_sweep(reports: Sequence[Path], flags: Mapping[str, Any]) -> None:
 
 def _end_stale(client: Client) -> None:
     """End the checks that a dead runner has left in progress, where the token may."""
-    from cudal1_ci.github.base_settings import settings_of_projects
+    from cudal1_ci.github.base_settings import BaseSettings, settings_of_projects
     from cudal1_ci.github.stale import stale_checks
 
-    def policy_at(base: str) -> Policy:
-        return settings_of_projects(client, base, ["."])["."].policy(Policy())
+    def settings_at(base: str, folder: str) -> BaseSettings:
+        return settings_of_projects(client, base, [folder])[folder]
 
     try:
-        for ended in stale_checks(client, policy_at):
+        for ended in stale_checks(client, settings_at):
             click.echo(f"a stale check was ended: {client.send(ended).url}")
     except (Refusal, ConfigError) as error:
         tell(f"stale checks are left in progress (`actions: read`, `checks: write`): {error}")

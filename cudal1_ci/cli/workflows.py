@@ -58,7 +58,7 @@ ODD = re.compile(r"[^\w.-]+")
 HOSTED = re.compile(r"(?P<system>ubuntu|windows|macos)-")
 
 Machine = dict[str, Any]
-"""A `name`, and `runs-on` as in a workflow: a label, labels, or a group."""
+"""A `name`, `runs-on` as in a workflow: a label, labels, or a group; whether it has a `gpu`."""
 
 
 def machine_of_label(label: str) -> Machine:
@@ -75,7 +75,7 @@ def machine_of_label(label: str) -> Machine:
             f"--gpu {label}: is a machine of GitHub's, which has no label `self-hosted`; give it "
             f"as it is: --runs-on {label}"
         )
-    return {"name": label, "runs-on": ["self-hosted", label]}
+    return {"name": label, "runs-on": ["self-hosted", label], "gpu": True}
 
 
 def machine_of_runs_on(text: str) -> Machine:

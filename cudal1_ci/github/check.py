@@ -29,6 +29,7 @@ BATCH = 50
 MAX_ANNOTATIONS = 200
 MAX_TITLE = 200
 MAX_MESSAGE = 2_000
+_NAME = re.compile(rf"{CHECK_NAME}(?: \((?P<folder>.*)\))?(?: into (?P<into>\S+))?", re.DOTALL)
 _LAST_LINE = 2**31 - 1
 _EXTERNAL_ID = re.compile(
     r"(?P<key>[\w.%~-]{1,200})/(?P<run>\d{1,19})/(?P<attempt>\d{1,9})", re.ASCII
@@ -38,9 +39,20 @@ Level = Literal["warning", "notice"]
 Payload = dict[str, Any]
 
 
-def check_name(folder: str) -> str:
-    """Return the name of a project's check; the project of the whole repository has no suffix."""
-    return CHECK_NAME if folder == "." else f"{CHECK_NAME} ({folder})"
+def check_name(folder: str, into: str | None = None) -> str:
+    """Return the name of a project's check; the project of the whole repository has no suffix.
+
+    GitHub finds a required check by its name and its commit alone, and one commit can be the head
+    of pull requests into several bases. So the name has the base, unless that is the default one.
+    """
+    name = CHECK_NAME if folder == "." else f"{CHECK_NAME} ({folder})"
+    return name if into is None else f"{name} into {into}"
+
+
+def folder_of(name: str, into: str | None) -> str | None:
+    """Return the project of a check into a base; None where the name is no such check."""
+    found = _NAME.fullmatch(name)
+    return (found["folder"] or ".") if found is not None and found["into"] == into else None
 
 
 def external_id(occasion: Occasion) -> str:
@@ -80,8 +92,8 @@ def unmeasured(occasion: Occasion, name: str, policy: Policy, why: str, fix: str
             "title": f"Nothing was measured: {why}"[:MAX_TITLE],
             "summary": (
                 f"Nothing was measured: {why}. {fix + ' ' if fix else ''}See "
-                f"[the run]({occasion.run_url}). By `on-missing` the check "
-                f"concludes `{conclusion}`."
+                f"[the run]({occasion.run_url}). The check concludes `{conclusion}`, by "
+                "`on-missing`."
             ),
         },
     }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
+import msgspec
 from github import Auth, Github
 from github.IssueComment import IssueComment
 from github.PullRequest import PullRequest
@@ -20,7 +21,7 @@ from github.PullRequestComment import PullRequestComment
 
 from cudal1_ci.github.answer import Made, Refusal
 from cudal1_ci.github.check import run_of
-from cudal1_ci.github.event import Occasion
+from cudal1_ci.github.event import Occasion, other_than_default
 from cudal1_ci.github.marker import Comment, key_of
 from cudal1_ci.github.posts import CheckState, Known, Post, Pull
 from cudal1_ci.github.rate_limit import Patience
@@ -85,8 +86,8 @@ class Client:
                 return ACTIONS_LOGIN
             raise
 
-    def known(self, *, wants_diff: bool, checks: Sequence[str] = ()) -> Known:
-        """Return what is already there, and the state of the named checks.
+    def known(self, *, wants_diff: bool) -> Known:
+        """Return what is already there, but for checks.
 
         Raises:
             Refusal: GitHub does not say.
@@ -96,7 +97,6 @@ class Client:
         return Known(
             login=login,
             pull=self._pull(wants_diff=wants_diff),
-            checks=self.checks(checks),
             queued=self.comments(queued) if queued is not None else (),
         )
 
@@ -200,16 +200,19 @@ class Client:
         if number is None:
             return None
         pull = repository.get_pull(number)
-        head_sha, is_open, base_sha = self._ask(
-            lambda: (pull.head.sha, pull.state == "open", pull.base.sha)
+        known = self._ask(
+            lambda: Pull(
+                number=number,
+                head_sha=pull.head.sha,
+                base_sha=pull.base.sha,
+                into=other_than_default(pull.base.ref, pull.base.repo.default_branch),
+                is_open=pull.state == "open",
+            )
         )
-        if head_sha != self._occasion.head_sha:
-            return Pull(number=number, head_sha=head_sha, base_sha=base_sha, is_open=is_open)
-        return Pull(
-            number=number,
-            head_sha=head_sha,
-            base_sha=base_sha,
-            is_open=is_open,
+        if known.head_sha != self._occasion.head_sha:
+            return known
+        return msgspec.structs.replace(
+            known,
             comments=self._comments(pull.get_issue_comments),
             review_comments=self._comments(pull.get_review_comments) if wants_diff else (),
             diff=self._diff(pull) if wants_diff else {},

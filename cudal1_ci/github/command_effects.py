@@ -217,12 +217,18 @@ def _acknowledge(
     """Post the comment and the check again, with one more thing that is agreed to."""
 
     def judged(agreements: tuple[Agreed, ...]) -> tuple[Part, ...]:
-        given = (found, rules.expected, run, rules.policy, facts.bases, agreements, facts.origin)
+        given = (found, expected, run, rules.policy, facts.bases, agreements, facts.origin)
         return parts_of(*given)
+
+    assert facts.head is not None
+    if not facts.is_of_this_base:
+        return refused("the report is of another base than this pull request has now.")
+    expected = msgspec.structs.replace(rules.expected, into=facts.head.into)
 
     parts = judged(agreements_of(seen.body))
     document = whole(parts)
-    assert document is not None and facts.head is not None
+    if document is None:
+        return refused(UNUSABLE)
     entry = _find_open(command, document)
     if isinstance(entry, Decision):
         return entry

@@ -40,6 +40,8 @@ class Head(Record, frozen=True, kw_only=True):
     repository: str | None
     """None once a fork is deleted."""
     base_sha: str
+    into: str | None = None
+    """Name of its base; None for the default branch."""
     is_open: bool
 
 
@@ -57,6 +59,8 @@ class Facts(Record, frozen=True, kw_only=True):
     """What the base says of each project's gate, once its reports are there."""
     is_of_a_request: bool = True
     """Whether the pull request's own workflow has measured, and none of the default branch."""
+    is_of_this_base: bool = True
+    """Whether the run of the reports has made checks for the base that the pull request has now."""
     origin: Provenance | None = None
     """Who made the reports, once they are there."""
 

@@ -40,6 +40,8 @@ class Occasion(Record, frozen=True, kw_only=True):
     """Whether a workflow of a pull request has measured, and another one posts."""
     base_sha: str | None = None
     """What it is to be merged into, where the event says it."""
+    into: str | None = None
+    """Name of that branch; None for the default branch, or where the event does not say."""
     queued_number: int | None = None
     """Of the pull request that the merge queue is about to merge, the last one of a group."""
     workflow: str = "cudal1-ci"
@@ -77,12 +79,12 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
     number: int | None = None
     head = None
     branch: str | None = None
-    is_after = False
     base: str | None = None
+    into = ""
     queued: int | None = None
     is_after = False
     if event.pull_request is not None:
-        base = event.pull_request.base.sha
+        base, into = event.pull_request.base.sha, event.pull_request.base.ref
         number, head = event.pull_request.number, event.pull_request.head.repo
         sha, branch = event.pull_request.head.sha, event.pull_request.head.ref
     elif event.workflow_run is not None:
@@ -93,6 +95,7 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
             is_after = True
     elif event.merge_group is not None:
         sha, base = event.merge_group.head_sha, event.merge_group.base_sha
+        into = event.merge_group.base_ref.removeprefix("refs/heads/")
         queue = _QUEUE.fullmatch(event.merge_group.head_ref)
         queued = int(queue["number"]) if queue else None
     elif event.inputs is not None and event.inputs.number:
@@ -108,6 +111,9 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         head_branch=branch if head else None,
         is_after_a_pull_request=is_after,
         base_sha=base if base and _SHA.fullmatch(base) else None,
+        into=other_than_default(
+            into, event.repository.default_branch if event.repository else None
+        ),
         queued_number=queued,
         workflow=environ.get("GITHUB_WORKFLOW") or "cudal1-ci",
         run_id=run_id,
@@ -115,6 +121,11 @@ def occasion(environ: Mapping[str, str]) -> Occasion:
         api_url=_url(environ, "GITHUB_API_URL", "https://api.github.com"),
         server_url=_url(environ, "GITHUB_SERVER_URL", "https://github.com"),
     )
+
+
+def other_than_default(branch: str, default: str | None) -> str | None:
+    """Return a base branch by which checks are named: None for the default branch."""
+    return None if not branch or branch == default else branch
 
 
 def _variable(environ: Mapping[str, str], name: str, default: str = "") -> str:

@@ -12,8 +12,10 @@ from urllib.parse import quote
 import msgspec
 
 from cudal1_ci.github.answer import Refusal
+from cudal1_ci.github.check import folder_of, run_of
 from cudal1_ci.github.comment_event import Asked
 from cudal1_ci.github.decision import MAY, Facts, Head
+from cudal1_ci.github.event import other_than_default
 from cudal1_ci.github.payload import PULL_REQUEST, Side
 
 if TYPE_CHECKING:
@@ -58,6 +60,9 @@ def facts_about(client: Client, asked: Asked) -> Facts:
         branch=pull.head.ref,
         repository=pull.head.repo.full_name if pull.head.repo else None,
         base_sha=pull.base.sha,
+        into=other_than_default(
+            pull.base.ref, pull.base.repo.default_branch if pull.base.repo else None
+        ),
         is_open=pull.state == "open",
     )
     return Facts(
@@ -77,6 +82,22 @@ def is_of_a_request(client: Client, run: int) -> bool:
         return str(client.read(f"actions/runs/{run}")["event"]) in PULL_REQUEST
     except (Refusal, KeyError, TypeError):
         return True
+
+
+def is_of_this_base(client: Client, head: Head, run: int) -> bool:
+    """Return whether a run has made a check for the base that a pull request has now; no where
+    GitHub does not say.
+    """
+    try:
+        answer = client.read(f"commits/{head.sha}/check-runs", filter="all", per_page=PAGE)
+    except Refusal:
+        return False
+    return any(
+        (order := run_of(check.get("external_id") or "")) is not None
+        and order[0] == run
+        and folder_of(str(check.get("name", "")), head.into) is not None
+        for check in answer.get("check_runs", [])
+    )
 
 
 def permission_of(client: Client, login: str) -> str:

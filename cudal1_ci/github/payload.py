@@ -23,6 +23,7 @@ MAX_EVENT_BYTES = 32 * 2**20
 
 class Repository(msgspec.Struct, frozen=True):
     full_name: str
+    default_branch: str | None = None
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -56,6 +57,8 @@ class MergeGroup(msgspec.Struct, frozen=True):
 
     base_sha: str
     head_sha: str
+    base_ref: str = ""
+    """`refs/heads/main`"""
     head_ref: str = ""
     """`refs/heads/gh-readonly-queue/main/pr-12-SHA`: GitHub names the branch."""
 

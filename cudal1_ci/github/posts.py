@@ -23,6 +23,8 @@ class Pull(Record, frozen=True, kw_only=True):
     number: int
     head_sha: str
     base_sha: str | None = None
+    into: str | None = None
+    """Name of its base; None for the default branch."""
     is_open: bool = True
     comments: tuple[Comment, ...] = ()
     review_comments: tuple[Comment, ...] = ()

@@ -20,22 +20,22 @@ Reaction = Literal["eyes", "rocket", "confused"]
 """Seen and begun; done; not done."""
 
 HELP = """\
-| comment | what happens |
+| comment | effect |
 | :-- | :-- |
-| `/cudal1 run` | the head of this pull request is measured again |
-| `/cudal1 optimize [glob]` | faster code is looked for, in files or anywhere; in its own comment |
-| `/cudal1 apply <id>` | a proposal of the report becomes a draft pull request into this branch |
-| `/cudal1 ack <target> <reason>` | the slowdown that was measured is agreed to, in this one |
-| `/cudal1 skip` | the next pushes are not measured (the label `cudal1:skip`) |
-| `/cudal1 help` | this |
+| `/cudal1 run` | Measures the head of this pull request again. |
+| `/cudal1 optimize [glob]` | Searches for faster code; posts a comment of its own. |
+| `/cudal1 apply <id>` | Opens a draft pull request with a proposal into this branch. |
+| `/cudal1 ack <target> <reason>` | Accepts the measured slowdown of a target here. |
+| `/cudal1 skip` | Stops measuring later pushes (label `cudal1:skip`). |
+| `/cudal1 help` | Shows this list. |
 
-A command is a line of its own, by a person who may write here. It may end with the full sha of
-the head (`ack`: after the target), which leaves no doubt about what was meant.
+Write a command on a line of its own; you need write access. It may end with the full sha of the
+head (`ack`: after the target), so that there is no doubt which commit you mean.
 """
 FIXES = {
     "run": (
         "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`; a run "
-        "is started again for a month, and not while it lasts"
+        "can be started again for a month, once it has ended"
     ),
     "optimize": "the job needs `actions: write`, and the default branch `cudal1-ci-on-request.yml`",
     "apply": (

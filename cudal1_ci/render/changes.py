@@ -30,8 +30,12 @@ from cudal1_ci.stats.figures import of_rows
 from cudal1_ci.stats.gate import Finding, is_acknowledged, is_missing
 from cudal1_ci.stats.regression import SEVERITY
 
-LOST = {"machine_missing": "machine", "no_report": "project"}
-"""Nouns of what left no report, by the state of its finding."""
+LOST = {
+    "machine_missing": ("no report from", "machine"),
+    "no_report": ("no report from", "project"),
+    "unmeasured": ("no GPU visible on", "machine"),
+}
+"""What to say of machines and projects that did not measure, by the state of their finding."""
 MEASURED = ("regression", "inconclusive", "improvement", "same")
 """Verdicts of targets whose two sides were timed, or were to be."""
 VERDICT_WORDS = {
@@ -273,9 +277,9 @@ def headline(
         said += f"; {count_text(number, 'target')} with a use that no longer works"
     if number := sum(change.comparison.output_change is not None for change in found.all):
         said += f"; {count_text(number, 'changed output')}"
-    for state, noun in LOST.items():
+    for state, (lack, noun) in LOST.items():
         if number := sum(one.state == state for one in missing):
-            said += f"; no report from {count_text(number, noun)}"
+            said += f"; {lack} {count_text(number, noun)}"
     if any(one.state == "unverified" for one in missing):
         said += "; unverified"
     return said

@@ -67,7 +67,7 @@ CHECKED_WORDS = Markdown(
     "the same structure, shapes, dtypes and device; the same values, to within 8 times the "
     "reference's own error against float64 or the rounding of the dtype, on fresh inputs of many "
     "kinds and in every timed call; inputs, parameters, buffers and the process left as the "
-    "original leaves them; weights that are loaded later are followed; timed by a clock in another "
+    "original leaves them; weights that are loaded later are used; timed by a clock in another "
     "process"
 )
 """What a candidate that passed has passed (docs/verifier.md)."""
@@ -151,7 +151,7 @@ def policy_text(policy: Policy) -> str:
         return "Advisory: nothing here fails the check."
     *most, last = said
     joined = f"{', '.join(most)} or {last}" if most else last
-    return f"The check fails where a target {joined}, unless that was acknowledged."
+    return f"The check fails if a target {joined}, unless that was acknowledged."
 
 
 def is_agreed(comparison: Comparison) -> bool:

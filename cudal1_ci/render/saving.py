@@ -24,9 +24,9 @@ RANK = {"root": 0, "step": 1, "traced": 1, "step_us": 2, "traced_us": 3, "call_u
 UNIT_WORDS = {
     "root": "of a call",
     "step": "of a training step",
-    "step_us": "of each training step",
+    "step_us": "per training step",
     "traced_us": "of what was traced",
-    "call_us": "of each call",
+    "call_us": "per call",
 }
 MOST = 1e18
 """Microseconds; a report with longer times was not measured by a clock."""

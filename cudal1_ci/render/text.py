@@ -297,7 +297,7 @@ def _print_changes(found: Changes, console: Console) -> None:
     if found.measured:
         print_line(
             console,
-            "Change of the time of one call, with its interval over fresh processes: minus is "
+            "Change in the time of one call, with its interval over fresh processes. Negative is "
             "faster. The worst workload decides.",
             "dim",
         )

@@ -53,23 +53,29 @@ State = Literal[
 STATES: dict[State, tuple[Question, str]] = {
     "same": ("fine", "measured, and no slower"),
     "faster": ("fine", "measured, and faster"),
-    "new": ("fine", "not in the base, and not another name of something that was"),
+    "new": ("fine", "not in the base, under this or another name"),
     "within": ("fine", "has no call of its own, and ran in calls that were measured"),
-    "agreed": ("fine", "a person with the right to write has agreed to it"),
+    "agreed": ("fine", "a person with write access has agreed to it"),
     "nothing_to_measure": ("fine", "the change touches no target"),
     "slower": ("fail-on", "measured, and slower"),
     "broken": ("contract", "a use that worked in the base does not work in the head"),
     "inconclusive": ("on-inconclusive", "measured, but too noisy"),
     "renamed": ("on-missing", "has another name in the head, and was not measured under it"),
     "moved": ("on-missing", "is in another file of the head, and was not measured there"),
-    "lost": ("on-missing", "is in the base and not in the head"),
+    "lost": ("on-missing", "is in the base but not in the head"),
     "skipped": ("on-missing", "no call of it could be timed"),
-    "crashed": ("on-missing", "the head failed, or returned another form, where the base works"),
-    "unmeasured": ("on-missing", "was not measured, for a reason that is not the code"),
-    "over_budget": ("on-missing", "the budget was spent before, or before an alarm was confirmed"),
-    "machine_missing": ("on-missing", "a machine that was expected has left no report"),
+    "crashed": (
+        "on-missing",
+        "the head failed, or returned another structure, where the base works",
+    ),
+    "unmeasured": ("on-missing", "was not measured, for a reason other than the code"),
+    "over_budget": (
+        "on-missing",
+        "the budget was spent before it was measured, or before an alarm was confirmed",
+    ),
+    "machine_missing": ("on-missing", "an expected machine left no report"),
     "no_report": ("on-missing", "nothing was measured: refused, skipped, cancelled or crashed"),
-    "unverified": ("on-missing", "a job that is not trusted has measured"),
+    "unverified": ("on-missing", "an untrusted job measured it"),
 }
 """Every state with the policy that answers it, and what it means."""
 CAUSES: tuple[Cause, ...] = get_args(Cause)
@@ -95,6 +101,9 @@ class GateConfig(Record, frozen=True, kw_only=True):
     `fail-on` is `inconclusive`."""
     machines: tuple[str, ...] = ()
     """Each has to leave a report: as the artifacts are called, without `cudal1-ci-`."""
+    gpus: tuple[str, ...] = ()
+    """Machines that each have to leave a report of a GPU, named as in `machines`. Times of a CPU do
+    not count there: a driver that is gone would else go unseen."""
     required: tuple[str, ...] = ("*",)
     """Globs over `path:qualname`: of targets that a change touches, those that have to be
     measured."""
@@ -242,21 +251,23 @@ def is_missing(comparison: Comparison) -> bool:
     return any(STATES[state][0] == "on-missing" for state in states_of_comparison(comparison))
 
 
+def machine_of(artifact: str, machines: Iterable[str]) -> str | None:
+    """Return the machine of an artifact: the one with the longest name at its end.
+
+    `cudal1-ci-big-h100` is of `big-h100` where that is expected, and else of `h100`.
+    """
+    named = [one for one in machines if artifact == one or artifact.endswith(f"-{one}")]
+    return max(named, key=len, default=None)
+
+
 def missing_machines(
     expected: Iterable[str], found: Iterable[str], why: str = ""
 ) -> tuple[Finding, ...]:
-    """Return the machines that have left no report; `found` are names of artifacts.
-
-    An artifact is of the longest name of a machine at its end: `cudal1-ci-big-h100` is of
-    `big-h100` where that is expected, and else of `h100`.
-    """
-    machines = sorted(set(expected), key=len, reverse=True)
-    seen = set()
-    for name in found:
-        match = next((m for m in machines if name == m or name.endswith(f"-{m}")), None)
-        seen.add(match)
+    """Return the machines that have left no report; `found` are names of artifacts."""
+    expected = tuple(dict.fromkeys(expected))
+    seen = {machine_of(name, expected) for name in found}
     return tuple(
         Finding(state="machine_missing", name=machine, detail=why)
-        for machine in dict.fromkeys(expected)
+        for machine in expected
         if machine not in seen
     )

@@ -303,7 +303,7 @@ class Rig:
         ):
             side = event["pull_request"][name]
             side |= {"sha": sha, "ref": ref}
-            side["repo"]["full_name"] = repository
+            side["repo"] |= {"full_name": repository, "default_branch": "main"}
         return event
 
     def run_of(self, head_repository: str) -> dict[str, Any]:
@@ -422,8 +422,8 @@ def runnable(name: str, text: str) -> str:
 
 
 def example(name: str, **inputs: object) -> str:
-    """A workflow as `init` writes it, with more inputs."""
-    text = (ROOT / "templates" / "workflows" / name).read_text("utf-8")
+    """A workflow as `init` writes it, with more inputs, and for a machine without a GPU."""
+    text = (ROOT / "templates" / "workflows" / name).read_text("utf-8").replace(', "gpu": true', "")
     text = re.sub(
         r"^    with: \{(machines: .*)\}$", r"    with:\n      \1", text, flags=re.MULTILINE
     )
@@ -607,6 +607,26 @@ def test_a_project_with_a_submodule_and_a_generated_file_in_a_folder_of_any_name
     assert measured, (entry["skipped"], report["warnings"])
     (moved,) = [one for one in report["warnings"] if "submodule" in one["message"]]
     assert (moved["path"], "moved from" in moved["message"]) == (where, True)
+
+
+@pytest.mark.slow
+def test_a_machine_whose_gpu_is_gone_has_not_measured(rig, github):
+    """The workflow expects a GPU, torch sees none there, and measures on the CPU."""
+    machines = [{"name": "gpu", "runs-on": ["self-hosted", "gpu"], "gpu": True}]
+    workflow = example(
+        "cudal1-ci.yml",
+        python=sys.executable,
+        optimize="false",
+        fail_on="regression",
+        machines=json.dumps(machines),
+    )
+    github.add_pull(7, rig.head)
+    done = rig.run(workflow, rig.event())
+    assert "no GPU was visible on gpu" in done.stdout, done.stdout + done.stderr
+    (check,) = github.checks.values()
+    assert check["conclusion"] == "failure"
+    assert "nvidia-smi" in check["output"]["title"]
+    assert not github.comments
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from cudal1_ci.github.marker import marker_of
 from cudal1_ci.records import Report
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.digest import digest
-from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub
+from tests.github_fake import ACTIONS, MAIN, READ_ONLY, TOKEN, GitHub
 from tests.reports import (
     DIFF,
     HEAD,
@@ -102,8 +102,9 @@ class Rig:
         report = msgspec.structs.replace(report, head_sha=sha)
         file = written(self.folder / "posted.json", report)
         head = {"sha": sha, "ref": "feature", "repo": {"full_name": "o/r"}}
-        base = {"sha": "b" * 40, "ref": "main", "repo": {"full_name": "o/r"}}
-        event = {"pull_request": {"number": 7, "head": head, "base": base}}
+        base = {"sha": "b" * 40, "ref": "main", "repo": MAIN}
+        base["ref"] = self.github.pulls[7]["base"]["ref"]
+        event = {"pull_request": {"number": 7, "head": head, "base": base}, "repository": MAIN}
         environ = self.environment("pull_request", event, run, more.pop("workflow", "cudal1-ci"))
         known: dict[str, str | None] = {n: None for n in os.environ if n.startswith("GITHUB_")}
         all_words = ["publish", str(file), "--commands", "--no-suggestions", *words]
@@ -130,7 +131,7 @@ class Rig:
             "action": "created",
             "issue": {"number": 7, "pull_request": {"url": "u"}},
             "comment": comment,
-            "repository": {"full_name": "o/r", "default_branch": "main"},
+            "repository": MAIN,
         }
 
     def answer(self, event: dict[str, Any], **inputs: str) -> int:
@@ -662,6 +663,21 @@ def test_an_artifact_of_another_commit_is_not_believed(rig, github):
     assert rig.say("/cudal1 ack pool because") == 0
     assert "expected a report of" in rig.replies[0]
     assert not agreements_of(rig.report_comment)
+
+
+def test_what_is_agreed_to_counts_for_the_base_of_the_report_alone(rig, github):
+    """No report of a lenient base turns a check of another one green."""
+    github.pulls[7]["base"]["ref"] = "loose"
+    rig.publish(REGRESSION, words=("--fail-on", "regression"))
+    rig.artifact(REGRESSION)
+    github.pulls[7]["base"]["ref"] = "main"
+    assert rig.say("/cudal1 ack pool fine", INPUT_FAIL_ON="regression") == 0
+    assert "of another base than this pull request has now" in rig.replies[0]
+    github.pulls[7]["base"]["ref"] = "loose"
+    github.tick(60)
+    assert rig.say("/cudal1 ack pool fine", INPUT_FAIL_ON="regression") == 0
+    checks = [(check["name"], check["conclusion"]) for check in github.checks.values()]
+    assert checks == [("cudal1-ci into loose", "failure"), ("cudal1-ci into loose", "success")]
 
 
 def test_there_is_an_end_to_what_a_comment_keeps(rig, github):

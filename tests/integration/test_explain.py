@@ -101,6 +101,32 @@ def test_a_target_of_a_checkout_is_explained_and_what_is_none_is_named(checkout)
         assert (ran.code, message in ran.stderr) == (code, True), ran.stderr
 
 
+def test_what_generated_code_computes_is_shown_at_its_caller(checkout):
+    """`exec`, `eval`, dataclasses and torch.fx make code of no file, by names such as <string>."""
+    text = """\
+        import torch
+
+        space = {"torch": torch}
+        exec("def gate(x, w):\\n    return torch.sigmoid(x @ w) * x", space)
+
+
+        class Gate(torch.nn.Module):
+            def __init__(self, dim):
+                super().__init__()
+                self.w = torch.nn.Parameter(torch.rand(dim, dim))
+
+            def forward(self, x):
+                return space["gate"](x, self.w) + eval("x * 3")
+        """
+    root = checkout({"pkg/__init__.py": "", "pkg/gate.py": text, "pyproject.toml": SETTINGS})
+    ran = run("explain", "pkg/gate.py:Gate", "--device", "cpu", "--json", "-", cwd=root)
+    assert ran.code == 0, ran.stderr
+    found = json.loads(ran.stdout)["understanding"]["operations"]
+    assert {one["line"] for one in found} == {13}
+    assert {one["path"] for one in found} == {"pkg/gate.py"}
+    assert all('space["gate"](x, self.w)' in one["code"] or "eval(" in one["code"] for one in found)
+
+
 def test_a_call_that_fails_is_said_with_its_own_exit_code(task):
     task.write_text(TASK.replace("self.fc(x)", "self.fc(x[:, 1:])"))
     ran = run("explain", task, "--device", "cpu")

@@ -99,7 +99,7 @@ TEST = """
 def tree(tmp_path_factory):
     root = tmp_path_factory.mktemp("tree")
     write(root, {"pkg/__init__.py": "", "pkg/layers.py": LAYERS, "README.md": README})
-    write(root, {"tests/test_layers.py": TEST})
+    write(root, {"tests/test_layers.py": TEST, ".env": "PASSWORD=1", ".git/config": "[core]"})
     return root
 
 
@@ -396,6 +396,29 @@ HOSTILE = {
             except OSError: pass
         """,
     "writes into the checkout": "open({root!r} + '/pkg/layers.py', 'a').write('x = 1')",
+    "writes a hook": "open({root!r} + '/.git/post-checkout', 'w').write('x')",
+    "takes the copy of the checkout off": """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.umount2({root!r}.encode(), 2):
+            raise OSError(ctypes.get_errno(), "umount2")
+        """,
+    "reads a hidden file by other names": """
+        import os
+        from pathlib import Path
+        def tried(step):
+            try: return step()
+            except OSError: return ""
+        root = {root!r}
+        tried(lambda: os.rename(root + "/.env", root + "/pkg/env"))
+        tried(lambda: os.link(root + "/.env", root + "/env"))
+        tried(lambda: os.rename(root + "/.env", root + "/plain"))
+        tried(lambda: os.symlink(root + "/.env", root + "/pkg/link"))
+        for name in (".env", "pkg/env", "env", "plain", "pkg/link"):
+            found = tried(lambda: Path(root, name).read_text())
+            assert "PASSWORD" not in found, "a secret"
+        raise OSError("no secret")
+        """,
     "writes next to it": "open({outside!r}, 'w').write('x')",
     "renames the checkout": "import os; os.rename({root!r}, {root!r} + '-gone')",
     "writes through a link of its folder": "open('README.md', 'a').write('x')",
@@ -429,6 +452,15 @@ HOSTILE = {
 }
 
 
+TO_A_COPY = {
+    "deletes the checkout",
+    "writes into the checkout",
+    "writes a hook",
+    "writes through a link of its folder",
+}
+"""What it does there vanishes."""
+
+
 @pytest.fixture
 def server():
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -448,8 +480,8 @@ def test_a_hostile_block_fails_and_nothing_outside_changes(what, tree, harvester
         "pid": os.getpid(),
     }
     cell, ran = run_block(harvester, textwrap.dedent(HOSTILE[what]).format(**values))
-    if what == "deletes the checkout":
-        assert cell.outcome == "ran", "it ignores that nothing is deleted"
+    if what in TO_A_COPY:
+        assert cell.outcome == "ran", cell
     else:
         assert (cell is None and ran.ending) or cell.outcome != "ran", cell
         assert cell is None or "a secret" not in cell.reason
@@ -460,6 +492,34 @@ def test_a_hostile_block_fails_and_nothing_outside_changes(what, tree, harvester
         server.accept()
     cell, _ = run_block(harvester, "x = 1")
     assert cell.outcome == "ran", "the harvester serves on"
+
+
+def test_what_a_script_writes_into_the_checkout_is_there_for_it_and_then_vanishes(tree, harvester):
+    """As a constructor does that keeps a log in a folder of the repository."""
+    text = """
+        import os, torch
+        from pathlib import Path
+        os.makedirs("./tests/logs", exist_ok=True)
+        with open("./tests/logs/history.txt", "w") as log:
+            log.write("### started\\n")
+        assert Path("./tests/logs/history.txt").read_text() == "### started\\n"
+        Path("pkg/layers.py").rename("pkg/other.py")
+        Path({root!r}, "at_the_top.txt").write_text("x")
+        """
+    before = snapshot(tree)
+    for _ in range(2):  # nothing of the first one is left for the second one
+        cell, _ = run_block(harvester, textwrap.dedent(text).format(root=str(tree)))
+        assert cell.outcome == "ran", cell
+    assert snapshot(tree) == before
+
+
+def test_where_no_copy_can_be_made_the_reason_names_the_file(tmp_path):
+    root = tmp_path / "a:b"  # no name for a layer
+    write(root, {"model/notes.txt": "", "README.md": ""})
+    with Harvester(root, limits=Limits(cell_s=10, script_s=20, memory_bytes=1024 * MIB)) as started:
+        cell, _ = run_block(started, "open('./model/history.txt', 'w')")
+    assert cell.outcome == "failed"
+    assert cell.reason.startswith("`./model/history.txt`: Permission denied. A script can read")
 
 
 def test_the_environment_of_a_harvester_has_no_secrets(tree, monkeypatch):

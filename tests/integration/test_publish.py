@@ -18,9 +18,10 @@ from cudal1_ci.cli import main
 from cudal1_ci.github import client
 from cudal1_ci.github.acknowledgements import Agreed, agreements_line
 from cudal1_ci.github.marker import Marker, key_of, marked, marker_of
+from cudal1_ci.records import Device
 from cudal1_ci.records.published import to_json
 from cudal1_ci.render.comment import About, comment, summary
-from tests.github_fake import ACTIONS, READ_ONLY, TOKEN, GitHub, serving
+from tests.github_fake import ACTIONS, MAIN, READ_ONLY, TOKEN, GitHub, serving
 from tests.publishing import (
     NEXT,
     PROPOSAL,
@@ -242,6 +243,49 @@ def test_of_two_pull_requests_of_one_branch_neither_is_guessed(github, workflow)
     assert result.exit_code == 0
     assert not github.comments
     assert "no comment" in result.stderr
+
+
+def test_a_green_check_of_one_base_covers_no_pull_request_into_another(github, workflow):
+    """One commit is the head of both: GitHub finds a required check by name and commit."""
+    github.contents[BASE, "pyproject.toml"] = '[tool.cudal1-ci]\nfail-on = "regression"\n'
+    loose = {"sha": NEXT, "ref": "loose", "repo": MAIN}
+    github.add_pull(8, HEAD, base=loose)
+    payload = pull_request(number=8, base_branch="loose")
+    payload["pull_request"]["base"] = loose
+    workflow.publish(REGRESSION, run=100)
+    workflow.publish(SAME, run=101, payload=payload)
+    workflow.publish(REGRESSION, run=99)
+    assert [(c["name"], c["conclusion"]) for c in github.checks.values()] == [
+        ("cudal1-ci", "failure"),
+        ("cudal1-ci into loose", "success"),
+    ]
+
+
+def test_a_check_is_named_after_the_base_from_its_beginning_to_its_end(github, workflow):
+    payload = pull_request(base_branch="release/1")
+    words = ("--project", "a b", "--project", "c")
+    assert workflow.publish(None, "--start", *words, payload=payload).exit_code == 0
+    names = ["cudal1-ci (a b) into release/1", "cudal1-ci (c) into release/1"]
+    assert [c["name"] for c in github.checks.values()] == names
+    workflow.publish(None, "--abandon", *words, payload=payload)
+    assert [c["name"] for c in github.checks.values()] == names
+    assert {c["status"] for c in github.checks.values()} == {"completed"}
+
+
+@pytest.mark.parametrize("report", [REGRESSION, None], ids=["report", "none"])
+def test_the_check_of_a_fork_is_named_after_the_base_that_github_knows(github, workflow, report):
+    github.pulls.clear()
+    github.add_pull(6, HEAD, "stranger/r", base={"sha": NEXT, "ref": "loose", "repo": MAIN})
+    words = () if report else ("--abandon",)
+    workflow.publish(report, *words, event="workflow_run", payload=workflow_run())
+    assert the_check(github)["name"] == "cudal1-ci into loose"
+
+
+def test_a_check_of_the_merge_queue_is_named_as_that_of_the_pull_request(github, workflow):
+    payload = queue_entry() | {"repository": MAIN}
+    payload["merge_group"]["base_ref"] = "refs/heads/release/1"
+    workflow.publish(SAME, event="merge_group", payload=payload)
+    assert the_check(github)["name"] == "cudal1-ci into release/1"
 
 
 def test_a_fork_that_has_moved_on_gets_a_check_alone(github, workflow):
@@ -533,6 +577,59 @@ def test_what_was_agreed_to_in_a_pull_request_holds_in_the_merge_queue(
     check = the_check(github)
     assert (check["name"], check["conclusion"]) == ("cudal1-ci", conclusion)
     assert len(github.comments) == 1, "nothing is posted in the queue but the check"
+
+
+CPU = Device(kind="cpu", name="AMD EPYC")
+CPU_TIMES = a_report(compared("improvement", 0.5), proposed(), device=CPU, devices=(CPU,))
+
+
+@pytest.mark.parametrize("base", [False, True], ids=["by the workflow", "by the base"])
+def test_times_of_a_cpu_are_none_of_a_machine_that_has_a_gpu(github, workflow, base):
+    """The driver is gone: torch sees no GPU, and measures on the CPU."""
+    (workflow.folder / "cudal1-ci-h100").mkdir()
+    file = written(workflow.folder / "cudal1-ci-h100" / "report.json", CPU_TIMES)
+    words = ["--fail-on", "regression"]
+    if base:
+        github.contents[BASE, "pyproject.toml"] = "[tool.cudal1-ci.gate]\ngpus = ['h100']\n"
+    else:
+        words += ["--gpu-machine", "h100"]
+    result = workflow.publish(file, *words)
+    assert result.exit_code == 0, result.output
+    check = the_check(github)
+    assert check["conclusion"] == "failure"
+    assert check["output"]["title"] == (
+        "Nothing was measured: no GPU was visible on h100; run nvidia-smi and cudal1-ci doctor "
+        "there"
+    )
+    assert "No GPU was visible on h100" in workflow.summary
+    assert not github.comments, "CPU times and proposals of them are no news of that machine"
+
+
+def test_a_machine_without_its_gpu_is_named_beside_one_that_has_measured(github, workflow):
+    for name, report in (("h100", CPU_TIMES), ("l40", SAME), ("cpu", CPU_TIMES)):
+        (workflow.folder / f"cudal1-ci-{name}").mkdir()
+        written(workflow.folder / f"cudal1-ci-{name}" / "report.json", report)
+    others = [str(workflow.folder / f"cudal1-ci-{n}" / "report.json") for n in ("l40", "cpu")]
+    words = ["--gpu-machine", "h100", "--gpu-machine", "l40", "--machine", "cpu"]
+    workflow.publish(
+        workflow.folder / "cudal1-ci-h100" / "report.json",
+        *(*others, *words, "--fail-on", "regression"),
+    )
+    check = the_check(github)
+    assert check["conclusion"] == "failure"
+    assert "no GPU visible on 1 machine" in check["output"]["title"]
+    (body,) = bodies(github)
+    assert "**1 unmeasured**: `h100`" in body
+    assert "nvidia-smi" in body
+
+
+def test_a_machine_with_a_gpu_whose_change_touches_no_target_has_measured(github, workflow):
+    (workflow.folder / "cudal1-ci-h100").mkdir()
+    file = written(
+        workflow.folder / "cudal1-ci-h100" / "report.json", a_report(device=None, devices=())
+    )
+    workflow.publish(file, "--fail-on", "regression", "--gpu-machine", "h100")
+    assert the_check(github)["conclusion"] == "success"
 
 
 def test_a_locked_conversation_makes_no_job_red(github, workflow):

@@ -139,7 +139,7 @@ def test_what_was_found_gets_one_issue_and_an_edit_when_there_is_more(github, ni
     assert [label["name"] for label in issue["labels"]] == ["cudal1-ci"]
     assert stamp_of(issue["body"]).run == 100
     assert boxes(github) == [IDS["pool"]]
-    assert "at least 66.6 % less time, saves 200 us of each call" in issue["body"]
+    assert "at least 66.6 % less time, saves 200 us per call" in issue["body"]
     night.posts(TWO, run=101)
     assert set(boxes(github)) == set(IDS.values())
     assert stamp_of(the_issue(github)["body"]).run == 101
@@ -343,7 +343,9 @@ def test_a_line_of_a_comment_dismisses_where_its_author_may_write(
 
 
 def test_a_check_that_a_dead_runner_has_left_is_ended_at_night(unread):
-    """Its run is over or gone; what still runs, and what others made, is left alone."""
+    """Its run is over or gone; what still runs, and what others made, is left alone, and so is the
+    check of a pull request into another base. The base of the project decides; where it is silent,
+    no conclusion lets a required check pass."""
     fake = unread.github
     fake.add_pull(7, NEXT)
     fake.runs = {50: "completed", 51: "in_progress"}
@@ -353,6 +355,8 @@ def test_a_check_that_a_dead_runner_has_left_is_ended_at_night(unread):
         (902, "cudal1-ci", "cudal1%2Dci/51/1"),
         (903, "build", "cudal1%2Dci/50/1"),
         (904, "cudal1-ci", "of another tool"),
+        (905, "cudal1-ci into release/1", "cudal1%2Dci/50/1"),
+        (906, "cudal1-ci (silent)", "cudal1%2Dci/50/1"),
     ):
         fake.checks[number] = {
             "id": number,
@@ -363,13 +367,15 @@ def test_a_check_that_a_dead_runner_has_left_is_ended_at_night(unread):
             "external_id": external,
         }
     fake.contents["b" * 40, "pyproject.toml"] = '[tool.cudal1-ci]\nfail-on = "regression"\n'
+    fake.contents["b" * 40, "b c/pyproject.toml"] = '[tool.cudal1-ci]\nfail-on = "never"\n'
     unread.posts(ONE)
     assert {n: c.get("conclusion") for n, c in fake.checks.items()} == {
         900: "failure",
-        901: "failure",
-        **dict.fromkeys((902, 903, 904)),
+        901: "neutral",
+        906: "cancelled",
+        **dict.fromkeys((902, 903, 904, 905)),
     }
-    assert "where a runner dies" in fake.checks[900]["output"]["title"]
+    assert "its runner may have died" in fake.checks[900]["output"]["title"]
 
 
 # --- draft pull requests -----------------------------------------------------------------------

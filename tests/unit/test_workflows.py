@@ -504,8 +504,8 @@ def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp
         assert f"uses: me/cudal1-ci/.github/workflows/{name}.yml@{commit} # v" in text
     job, _ = called_by(folder / ALWAYS)
     assert json.loads(job["with"]["machines"]) == [
-        {"name": "h100", "runs-on": LABEL_SELF},
-        {"name": "rtx-4090", "runs-on": ["self-hosted", "rtx-4090"]},
+        {"name": "h100", "runs-on": LABEL_SELF, "gpu": True},
+        {"name": "rtx-4090", "runs-on": ["self-hosted", "rtx-4090"], "gpu": True},
     ]
     assert "merge_group" in document(folder / ALWAYS)[True]
     assert "Forks" in done.output
@@ -515,7 +515,7 @@ def test_init_writes_workflows_for_the_runners_and_the_commit_that_are_named(tmp
 @pytest.mark.parametrize(
     ("words", "machines"),
     [
-        (["--gpu", "h100"], [{"name": "h100", "runs-on": LABEL_SELF}]),
+        (["--gpu", "h100"], [{"name": "h100", "runs-on": LABEL_SELF, "gpu": True}]),
         (["--runs-on", "arc-h100"], [{"name": "arc-h100", "runs-on": "arc-h100"}]),
         (["--runs-on", "ubuntu-latest"], [{"name": "ubuntu-latest", "runs-on": "ubuntu-latest"}]),
         (

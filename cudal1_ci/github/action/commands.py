@@ -35,7 +35,7 @@ from cudal1_ci.github.command_effects import Fetched, decide, measuring_run
 from cudal1_ci.github.comment_event import Asked, asked
 from cudal1_ci.github.decision import Decision, Facts, Rules
 from cudal1_ci.github.event import occasion
-from cudal1_ci.github.fetch_facts import facts_about, is_of_a_request
+from cudal1_ci.github.fetch_facts import facts_about, is_of_a_request, is_of_this_base
 from cudal1_ci.github.projects import Found
 from cudal1_ci.github.provenance import provenance
 from cudal1_ci.github.publication import run_errand
@@ -123,7 +123,10 @@ def _with_the_base(
         _say(f"the gate is the workflow's: {error}")
         bases = {folder: BaseSettings(folder=folder) for folder in folders}
     facts = msgspec.structs.replace(
-        facts, bases=bases, is_of_a_request=is_of_a_request(client, fetched.run)
+        facts,
+        bases=bases,
+        is_of_a_request=is_of_a_request(client, fetched.run),
+        is_of_this_base=is_of_this_base(client, facts.head, fetched.run),
     )
     run = measuring_run(comment, facts, fetched.run, rules)
     return msgspec.structs.replace(facts, origin=provenance(client, run, comment.number, folders))

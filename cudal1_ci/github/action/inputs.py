@@ -43,13 +43,20 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     allow_fork_code: str | None = None
 
 
+class Machine(msgspec.Struct, frozen=True):
+    """Hold the parts of a matrix's entry that say what is expected."""
+
+    name: str
+    gpu: bool = False
+
+
 class GateInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Hold the inputs that say what is expected and what follows; the base's own say goes first."""
 
     fail_on: FailOn = "never"
     on_missing: Answer = "auto"
     on_inconclusive: Answer = "auto"
-    machines: tuple[str, ...] = ()
+    machines: tuple[Machine, ...] = ()
     projects: tuple[str, ...] = ()
 
     @property
@@ -57,13 +64,23 @@ class GateInputs(msgspec.Struct, frozen=True, kw_only=True):
         gate = GateConfig(
             on_missing=self.on_missing,
             on_inconclusive=self.on_inconclusive,
-            machines=self.machines,
+            machines=self.machine_names,
+            gpus=self.gpus,
         )
         return Policy(fail_on=self.fail_on, gate=gate)
 
     @property
     def expected(self) -> Expected:
-        return Expected(projects=self.projects, machines=self.machines)
+        return Expected(projects=self.projects, machines=self.machine_names)
+
+    @property
+    def machine_names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.machines)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Return the machines that have to measure on a GPU."""
+        return tuple(one.name for one in self.machines if one.gpu)
 
 
 class PublishInputs(GateInputs, frozen=True, kw_only=True):
@@ -183,21 +200,15 @@ def _read_inputs(environment: Mapping[str, str], record: type[msgspec.Struct]) -
     return {name: text for name, text in texts.items() if text}
 
 
-class _Machine(msgspec.Struct, frozen=True):
-    """Hold the part of a matrix's entry that names the machine."""
-
-    name: str
-
-
 def _with_lists(given: Mapping[str, str]) -> dict[str, object]:
     """Split the inputs that name several things: folders by lines, machines by spaces, or both as
     review.yml has them, in JSON: `["packages/a"]`, `[{"name": "h100", ...}]`.
     """
     read: dict[str, object] = dict(given)
     if given.get("machines", "").startswith("["):
-        read["machines"] = [one.name for one in _listed(given, "machines", _Machine)]
+        read["machines"] = _listed(given, "machines", Machine)
     elif "machines" in given:
-        read["machines"] = given["machines"].split()
+        read["machines"] = [Machine(name) for name in given["machines"].split()]
     if given.get("projects", "").startswith("["):
         folders = _listed(given, "projects", str)
         read["projects"] = [] if folders == ["."] else folders

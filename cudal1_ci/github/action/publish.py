@@ -106,7 +106,8 @@ def publish_words(inputs: PublishInputs, files: list[Path]) -> list[str]:
         if getattr(inputs, name) != getattr(plain, name)
         for word in (f"--{name.replace('_', '-')}", getattr(inputs, name))
     ]
-    gate += [word for name in inputs.machines for word in ("--machine", name)]
+    gate += [word for name in inputs.machine_names for word in ("--machine", name)]
+    gate += [word for name in inputs.gpus for word in ("--gpu-machine", name)]
     gate += [word for name in inputs.projects for word in ("--project", name)]
     gate += ["--workflow", inputs.workflow] if inputs.workflow else []
     dry = ["--dry-run"] if inputs.dry_run else []

@@ -14,13 +14,14 @@ bounds, and what none does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import gpus, kernel, landlock, namespaces, seccomp
+from . import gpus, kernel, landlock, namespaces, root, seccomp
 
 Granted = dict[str, bool | int | str]
 """By layer: True, or the version of an interface, or why it was refused."""
@@ -47,6 +48,8 @@ class Place:
 
     scratch: Path
     checkouts: tuple[str, ...] = ()
+    copies: bool = False
+    """Whether checkouts seem writable, and what is written there vanishes with scratch."""
     cache: str | None = None
     gpu: bool = True
     """Whether it may use the devices of a GPU."""
@@ -73,6 +76,7 @@ def confine(place: Place, outer: Granted, strict: bool) -> Granted:
         SandboxError: A layer that `outer` has was refused.
     """
     held: Granted = {name: outer[name] for name in OUTER if name in outer}
+    copied: list[str] = []
 
     def has(name: str) -> bool:
         return held.get(name) is True
@@ -85,12 +89,21 @@ def confine(place: Place, outer: Granted, strict: bool) -> Granted:
     def own_tmpfs() -> bool:
         if not has("mount_namespace"):
             raise OSError("needs a mount namespace")
-        return namespaces.mount_tmpfs(place.scratch)
+        namespaces.mount_tmpfs(place.scratch)
+        if place.copies:
+            copied.extend(filter(own_copy, map(os.path.realpath, place.checkouts)))
+        return True
+
+    def own_copy(checkout: str) -> bool:
+        with contextlib.suppress(OSError):  # it stays read-only
+            root.overlay(checkout, Path(checkout), place.scratch)
+            return True
+        return False
 
     def file_rules() -> int:
         private_shm = has("private_tmpfs")
         folders = (place.scratch, place.checkouts, place.cache)
-        return landlock.restrict(*folders, private_shm, place.gpu, place.hidden)
+        return landlock.restrict(*folders, private_shm, place.gpu, place.hidden, copied)
 
     layers: dict[str, Callable[[], bool | int]] = {
         "ipc_namespace": namespaces.enter_ipc_namespace,

@@ -29,6 +29,8 @@ FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL
 DEVICE = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | IOCTL
 READ = EXECUTE | READ_FILE | READ_DIR
 EVERYTHING = ~(MAKE_CHAR | MAKE_BLOCK)
+WRITE_NEW = WRITE_FILE | TRUNCATE | 1 << 7 | 1 << 8
+"""Make files and folders, and write to files."""
 RIGHTS_OF_VERSION = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16, 6: 16, 7: 16}
 """Number of file rights that each version can deny."""
 TCP_BIND_AND_CONNECT = 0b11
@@ -71,9 +73,10 @@ def restrict(
     private_shm: bool,
     gpu: bool = True,
     hidden: Collection[str] = (),
+    copied: Collection[str] = (),
 ) -> int:
     """Restrict this thread and its children for good. Return the version that did it."""
-    return apply(grants(scratch, checkouts, cache, private_shm, gpu, hidden))
+    return apply(grants(scratch, checkouts, cache, private_shm, gpu, hidden, copied))
 
 
 def apply(rules: Iterable[tuple[str, int]], *, with_tcp: bool = False) -> int:
@@ -120,8 +123,11 @@ def grants(
     private_shm: bool,
     gpu: bool,
     hidden: Collection[str] = (),
+    copied: Collection[str] = (),
 ) -> Iterator[tuple[str, int]]:
-    """Yield paths and the rights on what is below them; none on the `hidden` devices."""
+    """Yield paths and the rights on what is below them; none on the `hidden` devices. What is
+    written to `copied` checkouts does not reach them.
+    """
     yield str(scratch), EVERYTHING
     if cache is not None:
         yield cache, EVERYTHING
@@ -134,7 +140,8 @@ def grants(
         if path not in hidden and (gpu or not path.startswith(DEVICES_OF_GPUS)):
             yield path, rights
     for checkout in checkouts:
-        yield from grants_of_checkout(checkout)
+        is_copied = os.path.realpath(checkout) in copied
+        yield from grants_of_checkout(checkout, is_copied=is_copied)
 
 
 @functools.cache
@@ -167,9 +174,11 @@ def system_folders(found: Iterable[str]) -> list[str]:
     return trusted + [path for path in found if not holds_home(os.path.realpath(path))]
 
 
-def grants_of_checkout(root: str) -> Iterator[tuple[str, int]]:
+def grants_of_checkout(root: str, *, is_copied: bool = False) -> Iterator[tuple[str, int]]:
     """Yield rights on a checkout without hidden files at its top: `.git` may hold a token,
-    `.env` a password. Links that leave the checkout do not work."""
+    `.env` a password. Links that leave the checkout do not work. What is new at the top of a copy
+    can be written and not read, as rights on the top would hold for hidden files too.
+    """
     top = os.path.realpath(root)
     if top == "/":
         return
@@ -180,9 +189,9 @@ def grants_of_checkout(root: str) -> Iterator[tuple[str, int]]:
         for entry in os.scandir(top):
             hidden = entry.name.startswith(".")
             if not hidden and not entry.is_symlink() and not holds_home(entry.path):
-                yield entry.path, READ
+                yield entry.path, EVERYTHING if is_copied else READ
         # Only the names of all that is below.
-        yield top, READ_DIR
+        yield top, READ_DIR | (WRITE_NEW if is_copied else 0)
 
 
 @functools.cache

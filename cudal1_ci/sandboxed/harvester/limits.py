@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import time
 import traceback
@@ -15,6 +16,10 @@ from . import needs
 MAX_REASON_CHARS = 300
 STUBBORN_S = 2.0
 """An alarm that was swallowed rings again after this time."""
+REFUSED = (errno.EACCES, errno.EROFS)
+WHAT_A_SCRIPT_MAY = (
+    "A script can read the checkout and its packages, and write to a folder of its own"
+)
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
 
 
@@ -58,6 +63,8 @@ def failure(error: BaseException) -> tuple[Outcome, str]:
         name = str(error.filename or error)
         _, is_of_hub, rest = name.partition(needs.NOT_DOWNLOADED)
         return "needs", f"needs a download: {rest}" if is_of_hub else f"needs a file: {name}"
+    if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
+        return "failed", f"`{error.filename}`: {error.strerror}. {WHAT_A_SCRIPT_MAY}"
     lacks = needs.missing(text)
     if lacks:
         return "needs", f"{lacks} ({text})"[:MAX_REASON_CHARS]

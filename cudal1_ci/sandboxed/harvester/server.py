@@ -86,7 +86,9 @@ def run_script(
         channel.close()
         null = os.open(os.devnull, os.O_WRONLY)
         keep_descriptors(null, report, ready)
-        place = confinement.Place(scratch=scratch, checkouts=(opened.root,), gpu=opened.has_gpu)
+        place = confinement.Place(
+            scratch=scratch, checkouts=(opened.root,), copies=True, gpu=opened.has_gpu
+        )
         limit_resources(None if opened.has_gpu else own_bytes() + opened.memory_bytes)
         confinement.confine(place, granted, strict=True)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)

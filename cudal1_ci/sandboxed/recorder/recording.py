@@ -443,6 +443,8 @@ class Recorder(TorchFunctionMode):
     def own_file(self, name: str) -> str | None:
         if self.root is None:
             return "" if name == self.text else None
+        if name.startswith("<"):  # `<string>` and the like: no file, so its caller has the text
+            return None
         path = os.path.realpath(name)
         if not path.startswith(self.root + os.sep) or "site-packages" in path:
             return None

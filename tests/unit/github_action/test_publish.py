@@ -119,3 +119,20 @@ def test_the_code_of_the_publisher_is_the_steps(job):
     leave(job, "gpu")
     job.codes["publish"] = 5
     assert publish(job.environment(**GLOB), job.run) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("h100 l4", ["--machine", "h100", "--machine", "l4"]),
+        (
+            '[{"name": "h100", "runs-on": "x", "gpu": true}, {"name": "l4", "runs-on": "y"}]',
+            ["--machine", "h100", "--machine", "l4", "--gpu-machine", "h100"],
+        ),
+    ],
+)
+def test_machines_are_handed_on_with_what_they_have_to_measure_on(job, given, words):
+    leave(job, "gpu")
+    publish(job.environment(**GLOB, INPUT_MACHINES=given), job.run)
+    ((asked, _),) = job.asked
+    assert asked[1 : 1 + len(words)] == words

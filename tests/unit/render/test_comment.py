@@ -218,9 +218,9 @@ def test_findings_and_other_baselines_are_shown(golden_report):
     ("fail_on", "missing", "said"),
     [
         ("never", "auto", "Advisory: nothing here fails the check."),
-        ("never", "failure", "fails where a target was not measured, unless"),
-        ("regression", "auto", "fails where a target got slower or was not measured, unless"),
-        ("regression", "neutral", "fails where a target got slower, unless"),
+        ("never", "failure", "fails if a target was not measured, unless"),
+        ("regression", "auto", "fails if a target got slower or was not measured, unless"),
+        ("regression", "neutral", "fails if a target got slower, unless"),
         ("contract", "auto", "slower, was not measured or no longer works in a use that worked,"),
         ("inconclusive", "auto", "got slower, may have got slower or was not measured, unless"),
     ],

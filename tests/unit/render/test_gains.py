@@ -38,9 +38,9 @@ def an_entry(name: str = "f", step: TrainingStep | None = None, low: float = 3.0
         (an_entry(step=STEP, calls_per_step=4), "step", 0.2, "20.0 % of a training step"),
         (an_entry(share=0.06), "traced", 0.04, "4.0 % of the traced time"),
         (an_entry(share=0.06, calls_per_step=4), "traced", 0.04, "4.0 % of the traced time"),
-        (an_entry(calls_per_step=4), "step_us", 800.0, "800 us of each training step"),
+        (an_entry(calls_per_step=4), "step_us", 800.0, "800 us per training step"),
         (an_entry(num_calls=100), "traced_us", 20_000.0, "20.0 ms of what was traced"),
-        (an_entry(), "call_us", 200.0, "200 us of each call"),
+        (an_entry(), "call_us", 200.0, "200 us per call"),
     ],
 )
 def test_what_is_saved_is_said_from_the_best_source(entry, unit, amount, text):

@@ -312,6 +312,25 @@ def test_what_one_runner_shares_no_other_finds(template):
         assert answer(other, f"libc.shmget({key}, 4096, 0o600)") == -1
 
 
+def test_mounts_are_neither_shared_nor_changed(template):
+    """What a runner writes to its scratch is there for no other process, at the same path."""
+    needs(template, "mount_namespace", "private_tmpfs")
+    before = Path("/proc/self/mountinfo").read_text()
+    with template.runner() as one, template.runner() as other:
+        body = """
+            home = os.environ["HOME"]
+            open(home + "/mine", "w").close()
+            mounts = [libc.mount(b"none", to, b"tmpfs", 0, None) for to in (b"/usr", b"/proc")]
+            taken = [libc.umount2(one, 2) for one in (b"/proc", b"/dev/shm", home.encode())]
+            [home, mounts + taken, os.path.exists(home + "/mine")]
+            """
+        home, refused, is_there = answer(one, body)
+        assert (set(refused), is_there) == ({-1}, True)
+        assert not Path(home, "mine").exists()
+        assert not answer(other, f"os.path.exists({home + '/mine'!r})")
+    assert Path("/proc/self/mountinfo").read_text() == before
+
+
 def test_no_descriptors_are_inherited(run):
     assert run("sorted(os.listdir('/proc/self/fd'))") == ["0", "1", "2", "3", "4"], "4 lists"
     assert run("[os.readlink('/proc/self/fd/3')[:6], os.readlink('/proc/self/fd/0')]") == [
