@@ -419,7 +419,7 @@ def check_determinism(case: Case, apart: Sequence[Apart]) -> None:
         noise = rounding_at(case, one.trial, one.leaf, ours, truth)
         if truth is not None and not is_stated(case, one.trial):
             budgets = case.tolerances[one.trial]
-            wider = tolerance(one.output, truth, case.given, device, noise=noise)
+            wider = tolerance(one.output, truth, case.given, device, noise=noise, cast=case.cast)
             budgets[one.leaf] = max(budgets[one.leaf], wider, key=attrgetter("absolute"))
             continue
         found = case.difference(one.output, ours, noise=noise)
