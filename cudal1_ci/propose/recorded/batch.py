@@ -11,6 +11,7 @@ import libcst as cst
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lift_windows import is_backwards, is_cut, window_of
 from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
     Lifted,
@@ -167,7 +168,7 @@ class Batch:
             self.lift.known.pop(name, None)
             self.lift.numbers[name] = number
             return
-        if is_edge(value) or self.lift.is_backwards(value) or self.lift.is_cut(value):
+        if is_edge(value) or is_backwards(self.lift, value) or is_cut(self.lift, value):
             self.forget(name)
             self.stored.add(name)
             self.lift.known.pop(name, None)
@@ -406,12 +407,7 @@ class Batch:
         ):
             sign = "+" if isinstance(node.operator, cst.Add) else "-"
             return f"{self.count(node.left)} {sign} {bracketed(self.count(node.right))}"
-        found = self.lift.lift_any(node)
-        is_number = found.is_host or self.lift.dtype(node) in INDEX_DTYPES
-        is_one = replace(found, is_host=False).is_tensor and not found.rank and found.turns == 0
-        if not is_number or not is_one:
-            raise Refused
-        return found.code
+        return self.lift.number_of_turns(node).code
 
     def written_value(
         self,
@@ -579,7 +575,7 @@ class Batch:
         self, out: cst.Name, dim: int, target: cst.Subscript, value: cst.BaseExpression
     ) -> None:
         """Add the turns' values to windows that may overlap: `out[:, i : i + 4] += x[:, i]`."""
-        found = self.lift.window(cst.ensure_type(target.slice[dim].slice, cst.Slice))
+        found = window_of(self.lift, cst.ensure_type(target.slice[dim].slice, cst.Slice))
         bounds, rank = self.lift.bounds, self.lift.rank(target)
         if found is None or bounds is None:
             raise Refused

@@ -11,6 +11,7 @@ from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.batch import Batch, append_of, results_of, shown_loop
 from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lift_expressions import lift_expression
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.recurrence import steps_of
@@ -39,7 +40,9 @@ def cumulative(loop: Loop) -> Change:
         raise Refused
     bounds = replace(bounds, sizes=frozenset(loop.sizes()))
     changing = stored_names(loop.node) | roots(loop.target)
-    lift = Lift(loop.file, loop.call.source, loop.operations, changing, bounds, lines=[])
+    lift = Lift(
+        loop.file, loop.call.source, loop.operations, changing, bounds, lift_expression, lines=[]
+    )
     lift.taken = {one.value for one in within(loop.function) if isinstance(one, cst.Name)}
     lifted = lift.lift(term)
     check_state(loop, body[0], state)

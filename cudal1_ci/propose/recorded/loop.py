@@ -16,6 +16,7 @@ from cudal1_ci.propose.recorded.folded import folded, joined_parts
 from cudal1_ci.propose.recorded.graph import VIEWS, Operation
 from cudal1_ci.propose.recorded.helpers import mapped
 from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lift_expressions import lift_expression
 from cudal1_ci.propose.recorded.lifted import (
     ALIASING,
     BINARY,
@@ -144,7 +145,7 @@ class Loop:
         changing -= self.filled_rows()
         if names_in(self.over) & changing:
             return None
-        lift = Lift(self.file, self.call.source, self.operations, changing, None)
+        lift = Lift(self.file, self.call.source, self.operations, changing, None, lift_expression)
         lift.taken = {one.value for one in within(self.function) if isinstance(one, cst.Name)}
         lift.lines = [] if isinstance(self.node, cst.For) else None
         lift.helper, lift.stacked = mapped, stacked

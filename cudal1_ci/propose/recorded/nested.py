@@ -13,6 +13,7 @@ from cudal1_ci.propose.recorded.batch import shown_loop
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.helpers import is_mapped, mapped_frames
 from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lift_expressions import lift_expression
 from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
@@ -195,7 +196,7 @@ def find_nested(call: Call) -> Iterator[Change]:
         if len(chain) < 2 or not is_first:
             continue
         changing = {name for one in chain for name in roots(one.target)}
-        lift = Lift(outer.file, call.source, outer.operations, changing, None)
+        lift = Lift(outer.file, call.source, outer.operations, changing, None, lift_expression)
         lift.taken = {one.value for one in within(outer.function) if isinstance(one, cst.Name)}
         try:
             yield Nest(chain, lift).change()
