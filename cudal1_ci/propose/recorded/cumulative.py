@@ -9,14 +9,15 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
-from cudal1_ci.propose.recorded.batch import Batch, append_of, results_of, shown_loop
+from cudal1_ci.propose.recorded.batch import Batch
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lift_expressions import lift_expression
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
-from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
 from cudal1_ci.propose.recorded.recurrence import steps_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.statements import append_of, results_of
 
 ZEROS = ("zeros", "zeros_like", "new_zeros")
 

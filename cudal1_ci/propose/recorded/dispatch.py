@@ -23,7 +23,8 @@ from cudal1_ci.propose.recorded.lifted import (
     is_whole,
     within,
 )
-from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in, rebinds
+from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop_text import is_name, rebinds
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
 

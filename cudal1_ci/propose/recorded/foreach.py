@@ -15,7 +15,8 @@ import libcst as cst
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
-from cudal1_ci.propose.recorded.loop import JUMPS, Loop, for_in, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop_text import JUMPS, for_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
 from cudal1_ci.propose.recorded.tensor_lists import (

@@ -12,7 +12,7 @@ from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.graph import Operation, literal
 from cudal1_ci.propose.recorded.lifted import Swap, within
-from cudal1_ci.propose.recorded.loop import drawn_from
+from cudal1_ci.propose.recorded.loop_text import drawn_from
 from cudal1_ci.propose.recorded.reads import (
     is_unwritten,
     is_write,
