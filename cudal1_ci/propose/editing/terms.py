@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.nodes import in_order
+
 
 @dataclass(frozen=True, eq=False)
 class Names:
@@ -98,6 +100,11 @@ IN_BRACKETS = "whitespace_before_args"
 
 def is_self(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Name) and node.value == "self"
+
+
+def names_anywhere(node: cst.CSTNode) -> set[str]:
+    """Return all names below a node, those of attributes and keywords too."""
+    return {one.value for one in in_order(node) if isinstance(one, cst.Name)}
 
 
 def names_in(node: cst.CSTNode) -> set[str]:

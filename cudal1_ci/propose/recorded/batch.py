@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.batch_writes import Writes
 from cudal1_ci.propose.recorded.joins import (
@@ -36,7 +36,6 @@ from cudal1_ci.propose.recorded.statements import (
     grown_by,
     is_edge,
     is_write,
-    names_anywhere,
     results_of,
     row_writes,
     terms_of,
@@ -68,8 +67,7 @@ class Batch:
     @property
     def lines(self) -> list[str]:
         """Return what is written in the place of the loop."""
-        assert self.lift.lines is not None
-        return self.lift.lines
+        return self.writes.lines
 
     def change(self) -> Change:
         """Return the loop as batched lines; raise Refused if it is another one."""

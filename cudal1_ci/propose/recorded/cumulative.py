@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.batch import Batch
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lift_expressions import lift_expression
-from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused
 from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
 from cudal1_ci.propose.recorded.recurrence import steps_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
@@ -44,7 +44,7 @@ def cumulative(loop: Loop) -> Change:
     lift = Lift(
         loop.file, loop.call.source, loop.operations, changing, bounds, lift_expression, lines=[]
     )
-    lift.taken = {one.value for one in within(loop.function) if isinstance(one, cst.Name)}
+    lift.taken = names_anywhere(loop.function)
     lifted = lift.lift(term)
     check_state(loop, body[0], state)
     if lifted.turns is None or lifted.is_kept or (backwards and append_is(body[1])):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
@@ -69,7 +69,7 @@ class Foreach:
     """The sum of squares of norms, as a number, and the tensors."""
 
     def __post_init__(self) -> None:
-        taken = {one.value for one in within(self.loop.function) if isinstance(one, cst.Name)}
+        taken = names_anywhere(self.loop.function)
         targets = target_names(self.loop.target)
         if targets is None:
             raise Refused

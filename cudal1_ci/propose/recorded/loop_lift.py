@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.distributions import distribution
@@ -42,7 +42,7 @@ def lift_of(loop: Loop, *, any_order: bool = False) -> Lift | None:
     if names_in(loop.over) & changing:
         return None
     lift = Lift(loop.file, loop.call.source, loop.operations, changing, None, lift_expression)
-    lift.taken = {one.value for one in within(loop.function) if isinstance(one, cst.Name)}
+    lift.taken = names_anywhere(loop.function)
     lift.lines = [] if isinstance(loop.node, cst.For) else None
     lift.helper, lift.stacked = mapped, stacked
     lift.folded, lift.joined = folded, joined_parts

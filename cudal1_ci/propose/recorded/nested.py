@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.helpers import is_mapped, mapped_frames
@@ -197,7 +197,7 @@ def find_nested(call: Call) -> Iterator[Change]:
             continue
         changing = {name for one in chain for name in roots(one.target)}
         lift = Lift(outer.file, call.source, outer.operations, changing, None, lift_expression)
-        lift.taken = {one.value for one in within(outer.function) if isinstance(one, cst.Name)}
+        lift.taken = names_anywhere(outer.function)
         try:
             yield Nest(chain, lift).change()
         except Refused as refused:

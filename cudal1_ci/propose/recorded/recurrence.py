@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.bounds import Bounds, plus
 from cudal1_ci.propose.recorded.joins import is_empty_list, kind_and_dimension, reads_of
@@ -21,7 +21,7 @@ from cudal1_ci.propose.recorded.loop import FRESH, Loop, loops_in, shown_loop
 from cudal1_ci.propose.recorded.loop_text import JUMPS, is_size
 from cudal1_ci.propose.recorded.recurrence_axes import Axis, Dims, Leaf, Tile, broadcast, fresh_dims
 from cudal1_ci.propose.recorded.recurrence_terms import Terms
-from cudal1_ci.propose.recorded.statements import append_of, names_anywhere
+from cudal1_ci.propose.recorded.statements import append_of
 
 ZEROS = frozenset(("zeros", "zeros_like", "new_zeros"))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.batch import is_batched
 from cudal1_ci.propose.recorded.joins import is_empty_list, joined, reads_of, the_join
@@ -24,7 +24,7 @@ from cudal1_ci.propose.recorded.lifted import (
 from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
 from cudal1_ci.propose.recorded.loop_lift import lift_of
 from cudal1_ci.propose.recorded.rule import Call, Change
-from cudal1_ci.propose.recorded.statements import append_of, names_anywhere
+from cudal1_ci.propose.recorded.statements import append_of
 
 NEW = (BINARY | UNARY) - ALIASING - COPIES
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.editing.walk import roots
-from cudal1_ci.propose.recorded.lifted import is_ellipsis, is_whole, within
+from cudal1_ci.propose.recorded.lifted import is_ellipsis, is_whole
 
 
 def row_writes(body: list[cst.BaseSmallStatement]) -> Iterator[str]:
@@ -23,11 +23,6 @@ def row_writes(body: list[cst.BaseSmallStatement]) -> Iterator[str]:
             )
             if not is_plain:
                 yield from roots(target)
-
-
-def names_anywhere(node: cst.CSTNode) -> set[str]:
-    """Return all names below a node, those of attributes and keywords too."""
-    return {one.value for one in within(node) if isinstance(one, cst.Name)}
 
 
 def results_of(node: cst.BaseSmallStatement) -> set[str]:
