@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.nodes import in_order
+from cudal1_ci.propose.editing.nodes import children_of, in_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,18 +110,13 @@ def names_anywhere(node: cst.CSTNode) -> set[str]:
 def names_in(node: cst.CSTNode) -> set[str]:
     """Return names read anywhere below a node (attributes and keywords are not names)."""
     found: set[str] = set()
-
-    class Collect(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-            found.add(node.value)
-
-        def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
-            node.value.visit(self)
-            return False
-
-        def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802
-            node.value.visit(self)
-            return False
-
-    node.visit(Collect())
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, cst.Name):
+            found.add(one.value)
+        elif isinstance(one, cst.Attribute | cst.Arg):
+            waiting.append(one.value)
+        else:
+            waiting += children_of(one)
     return found

@@ -39,7 +39,7 @@ def cumulative(loop: Loop) -> Change:
     state, term = added(body[0]) if len(body) == 2 else ("", None)
     if term is None or state in names_in(term):
         raise Refused
-    bounds = replace(bounds, sizes=frozenset(loop.sizes()))
+    bounds = replace(bounds, sizes=frozenset(loop.sizes))
     changing = stored_names(loop.node) | roots(loop.target)
     lift = Lift(
         loop.file, loop.call.source, loop.operations, changing, bounds, lift_expression, lines=[]

@@ -135,7 +135,7 @@ class Loop:
 
     def has_shape_of(self, name: str, other: str) -> bool:
         """Return whether a tensor was made before the loop with the shape of another one."""
-        bindings, (start, last) = self.bindings(), self.lines()
+        bindings, (start, last) = self.bindings, self.lines()
         line, assign = bindings.get(name, [(0, None)])[0]
         if len(bindings.get(name, ())) != 1 or assign is None or line >= start:
             return False
@@ -155,6 +155,7 @@ class Loop:
     def parameters(self) -> list[str]:
         return [one.name.value for one in within(self.function) if isinstance(one, cst.Param)]
 
+    @functools.cached_property
     def bindings(self) -> dict[str, list[tuple[int, cst.Assign | None]]]:
         """Return the lines that bind each local, with the assignment if it is a plain one."""
         found: dict[str, list[tuple[int, cst.Assign | None]]] = {
@@ -265,7 +266,7 @@ class Loop:
             if keep is None or not is_number:
                 return None
             code = keep(f"max({code}, 0)", "count")
-        return Bounds(index, low, code, frozenset(self.sizes()))
+        return Bounds(index, low, code, frozenset(self.sizes))
 
     def is_of_host(self, node: cst.Call) -> bool:
         """Return whether a call reads a number of the host, or is an operation without effects."""
@@ -274,8 +275,13 @@ class Loop:
         made = self.operations.get(node, [])
         return bool(made) and not any(map(is_impure, made))
 
-    def sizes(self) -> Iterator[tuple[str, str, int]]:
-        """Yield code that is the size of a dimension of a local tensor all through the loop."""
+    @functools.cached_property
+    def sizes(self) -> tuple[tuple[str, str, int], ...]:
+        """Return code that is the size of a dimension of a local tensor all through the loop."""
+        return tuple(self.find_sizes())
+
+    def find_sizes(self) -> Iterator[tuple[str, str, int]]:
+        """Yield code of sizes with the tensor and the dimension."""
         assigned: dict[str, list[tuple[int, cst.BaseExpression | None]]] = {
             name: [(0, None)] for name in self.parameters()
         }
@@ -286,7 +292,7 @@ class Loop:
                     value = one.body[0] if isinstance(one, cst.SimpleStatementLine) else None
                     known = assigned.setdefault(name, [])
                     known.append((line, value if isinstance(value, cst.Assign) else None))  # type: ignore[arg-type]
-        bindings, (start, last) = self.bindings(), self.lines()
+        bindings, (start, last) = self.bindings, self.lines()
 
         def is_bound_between(tensor: str, line: int) -> bool:
             return any(line <= at <= last for at, _ in bindings.get(tensor, []))
@@ -311,7 +317,7 @@ class Loop:
     ) -> Iterator[tuple[str, str, int]]:
         """Yield the sizes with which tensors are made before the loop: `torch.zeros(n, m)`."""
         start, last = self.lines()
-        for name, ((line, first), *more) in self.bindings().items():
+        for name, ((line, first), *more) in self.bindings.items():
             if more or first is None or line >= start:
                 continue
             if not isinstance(first.targets[0].target, cst.Name):

@@ -72,7 +72,7 @@ def lift_of(loop: Loop, *, any_order: bool = False) -> Lift | None:
                 return None
             code = loop.code(first)
             high = lift.turns or (f"{code}.size({dim})" if dim else f"len({code})")
-            sizes = frozenset([*loop.sizes(), *([] if lift.turns else [(high, code, dim)])])
+            sizes = frozenset([*loop.sizes, *([] if lift.turns else [(high, code, dim)])])
             lift.bounds = Bounds(target, 0, high, sizes)
         elif not draw(loop, lift, target, over):
             return None
@@ -88,7 +88,7 @@ def knows_steps(loop: Loop, lift: Lift, index: str) -> bool:
     is_plain = loop.code(low) == "0" and is_fixed(step, lift.changing)
     if not is_plain or (isinstance(loop.node, cst.For) and rebinds(loop.node.body, index)):
         return False
-    lift.bounds = Bounds("", 0, f"len({loop.code(over)})", frozenset(loop.sizes()))
+    lift.bounds = Bounds("", 0, f"len({loop.code(over)})", frozenset(loop.sizes))
     lift.numbers[index] = Moving(loop.code(step))
     lift.starts = Starts(high, known_locals(loop))
     return True
@@ -96,7 +96,7 @@ def knows_steps(loop: Loop, lift: Lift, index: str) -> bool:
 
 def known_locals(loop: Loop) -> Locals:
     """Return what locals are that are bound once before the loop, to what is bound before."""
-    bindings, (start, _) = loop.bindings(), loop.lines()
+    bindings, (start, _) = loop.bindings, loop.lines()
     found: dict[str, cst.BaseExpression | tuple[str, int]] = {}
     for name, ((line, assign), *more) in bindings.items():
         if more or assign is None or not 0 < line < start or len(assign.targets) > 1:
@@ -104,7 +104,7 @@ def known_locals(loop: Loop) -> Locals:
         read = [at for one in names_in(assign.value) for at, _ in bindings.get(one, [])]
         if is_name(assign.targets[0].target) and all(at < line for at in read):
             found[name] = assign.value
-    return found | {code: (tensor, dim) for code, tensor, dim in loop.sizes()}
+    return found | {code: (tensor, dim) for code, tensor, dim in loop.sizes}
 
 
 def draw(loop: Loop, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
@@ -137,7 +137,7 @@ def draw(loop: Loop, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
     code = f"{code}[:{' ' * (not lift.turns.isidentifier())}{lift.turns}]" if lift.turns else code
     classes = labels_of(loop, code)
     if classes is not None:
-        lift.bounds = Bounds("", 0, f"len({code})", frozenset(loop.sizes()))
+        lift.bounds = Bounds("", 0, f"len({code})", frozenset(loop.sizes))
         lift.class_names[target] = classes, code
     lift.known[target] = Lifted(code, len(held.shape) - 1, dim, is_new=False)
     lift.dtypes[target] = held.dtype
@@ -146,7 +146,7 @@ def draw(loop: Loop, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
 
 def labels_of(loop: Loop, name: str) -> str | None:
     """Return the labels whose classes a local lists in order: `torch.unique(labels)`."""
-    bindings = loop.bindings()
+    bindings = loop.bindings
     (line, assign), *more = bindings.get(name, [(0, None)])
     call = None if assign is None or more else assign.value
     made = loop.operations.get(call, []) if call is not None else []
@@ -203,12 +203,12 @@ def is_even(loop: Loop, drawn: list[cst.BaseExpression]) -> bool:
 
 def row_links(loop: Loop) -> Iterator[set[str]]:
     """Yield names of tensors, and code of sizes, that are of the same number of rows."""
-    for code, tensor, dim in loop.sizes():
+    for code, tensor, dim in loop.sizes:
         node = cst.parse_expression(code)
         read = size_read(node)
         if dim == 0 and (read is not None or isinstance(node, cst.Name | cst.Integer)):
             yield {code, tensor, read[0]} if read and not read[1] else {code, tensor}
-    bindings, (start, last) = loop.bindings(), loop.lines()
+    bindings, (start, last) = loop.bindings, loop.lines()
     for name, (first, *more) in bindings.items():
         line, assign = first
         made = None if more or assign is None or line >= start else kept_rows(assign)
