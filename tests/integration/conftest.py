@@ -38,6 +38,14 @@ QUICK = {
 candidate compiles; a test of those is marked `compiles`."""
 ONE_LAUNCH = {"CUDAL1_CI_TRIAL_NUM_LAUNCHES": "1"}
 """For tests of what becomes of verdicts, whichever they are: a quarter of the time."""
+UNREVIEWED = {
+    "CUDAL1_CI_TRIAL_CONTRACT": "0s",
+    "CUDAL1_CI_REVIEW_ACCEPT": "0s",
+    "CUDAL1_CI_REVIEW_IMPACT_SHARE": "0",
+}
+"""For tests that ask nothing of what follows a verdict: the contract, the repository's own tests,
+and all proposals on one tree. The first test of test_scan.py has all three."""
+VERDICTS_ALONE = {**ONE_LAUNCH, **UNREVIEWED}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,14 @@ import time
 
 import pytest
 
-from tests.integration.conftest import ONE_LAUNCH, command, environment, run, run_until
+from tests.integration.conftest import (
+    ONE_LAUNCH,
+    VERDICTS_ALONE,
+    command,
+    environment,
+    run,
+    run_until,
+)
 
 pytestmark = [pytest.mark.starts_verifier, pytest.mark.usefixtures("clock")]
 
@@ -107,7 +114,7 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
     scratch.mkdir()
     process = subprocess.Popen(
         command("scan", root, "--json", "-"),
-        env=environment(TMPDIR=str(scratch), **ONE_LAUNCH),
+        env=environment(TMPDIR=str(scratch), **VERDICTS_ALONE),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -134,12 +141,12 @@ def test_a_scan_that_is_ended_loses_no_finished_evaluation(checkout, signal_numb
         time.sleep(0.1)
     assert list(scratch.iterdir()) == [], "workers end with their host and leave nothing behind"
 
-    resumed = run("scan", root, "--resume", "--json", "-", "-q", **ONE_LAUNCH)
+    resumed = run("scan", root, "--resume", "--json", "-", "-q", **VERDICTS_ALONE)
     assert resumed.code == 0, resumed.stderr
     assert resumed.json["ended"] == "done"
     assert resumed.json["totals"]["num_judged"] == 4
     assert resumed.json["totals"]["num_reused"] >= 2
-    assert run("scan", root, "--resume", "-q", **ONE_LAUNCH).code == 2, (
+    assert run("scan", root, "--resume", "-q", **VERDICTS_ALONE).code == 2, (
         "there is nothing left to resume"
     )
 
@@ -153,7 +160,7 @@ def test_a_spent_budget_is_exit_6_and_the_next_run_goes_on(checkout, verifiers):
     (entry,) = spent.json["entries"]
     assert "budget" in entry["skipped"]
     words = ("scan", root, "--json", "-", "-q", "--fresh", "--fail-on", "proposal")
-    again = run_until(has_proposal, *words, **ONE_LAUNCH)
+    again = run_until(has_proposal, *words, **VERDICTS_ALONE)
     assert again.code == 1
     assert again.json["totals"]["num_proposals"] == 1
 
@@ -204,7 +211,7 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout, c
     files["pyproject.toml"] = config
     root = checkout(files)
     started_s = time.monotonic()
-    ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="10s", **ONE_LAUNCH)
+    ran = run("scan", root, "--json", "-", "-q", CUDAL1_CI_TRIAL_LOAD="5s", **VERDICTS_ALONE)
     assert ran.code == 2, "a declared workload cannot be called"
     assert "`pkg/needs_file.py:Target` cannot be called with it" in ran.stderr
     assert clock == "told" or time.monotonic() - started_s < 150
@@ -218,5 +225,5 @@ def test_one_bad_target_never_stops_the_scan_and_each_has_its_reason(checkout, c
         assert reason in by_path[path]["skipped"], (path, by_path[path]["skipped"])
     if by_path["pkg/slow.py"]["best"] is None:  # the machine was too busy to prove it
         words = ("scan", root, "--include", "pkg/slow.py", "--fresh", "--json", "-", "-q")
-        assert has_proposal(run_until(has_proposal, *words, **ONE_LAUNCH))
+        assert has_proposal(run_until(has_proposal, *words, **VERDICTS_ALONE))
     assert "pkg/half.py" in {warning["path"] for warning in report["warnings"]}

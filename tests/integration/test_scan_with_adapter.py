@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bundling import CODER, CONFIG, a_bundled_adapter
-from tests.integration.conftest import Ran, environment
+from tests.integration.conftest import UNREVIEWED, Ran, environment
 from tests.integration.test_scan_with_model import CONFIG as PROJECT
 from tests.integration.test_scan_with_model import SLOW
 
@@ -53,6 +53,7 @@ def scan(shelf: Path, root: Path, python: Path, weights: Path) -> Ran:
             CUDAL1_CI_MODEL_PYTHON=str(python),
             CUDAL1_CI_OPTIMIZER_NUM_ROUNDS="1",
             CUDAL1_CI_OPTIMIZER_NUM_SAMPLES="1",
+            **UNREVIEWED,
         ),
         cwd=ROOT,
         capture_output=True,

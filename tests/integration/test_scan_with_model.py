@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.integration.conftest import attempts, run
+from tests.integration.conftest import UNREVIEWED, attempts, run
 from tests.replay_server import Status, replay_server
 
 pytestmark = [pytest.mark.starts_verifier, pytest.mark.usefixtures("clock")]
@@ -87,6 +87,7 @@ def scan(root, server, *words, **more):
         *("scan", root, "--model", server.url, "--json", "-", *words),
         OPENAI_API_KEY=KEY,
         CUDAL1_CI_MODEL_NUM_CONCURRENT="1",
+        **UNREVIEWED,
         **more,
     )
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.integration.conftest import ONE_LAUNCH, command, environment, run
+from tests.integration.conftest import VERDICTS_ALONE, command, environment, run
 from tests.integration.test_scan import CONFIG, SLOW
 
 pytestmark = [pytest.mark.starts_verifier, pytest.mark.usefixtures("clock")]
@@ -26,7 +26,7 @@ def test_a_sweep_goes_on_after_a_kill_and_one_after_that_measures_nothing(checko
     root = a_project(checkout)
     process = subprocess.Popen(
         command("sweep", root, "--json", "-"),
-        env=environment(**ONE_LAUNCH),
+        env=environment(**VERDICTS_ALONE),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -39,13 +39,13 @@ def test_a_sweep_goes_on_after_a_kill_and_one_after_that_measures_nothing(checko
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
 
-    resumed = run("sweep", root, "--json", "-", "-q", **ONE_LAUNCH)
+    resumed = run("sweep", root, "--json", "-", "-q", **VERDICTS_ALONE)
     assert resumed.code == 0, resumed.stderr
     assert resumed.json["totals"]["num_judged"] == NUM_MODULES
     assert resumed.json["totals"]["num_reused"] >= 1
 
     for _ in range(5):  # what a busy machine leaves undecided is tried again
-        again = run("sweep", root, "--json", "-", **ONE_LAUNCH)
+        again = run("sweep", root, "--json", "-", **VERDICTS_ALONE)
         if f"{NUM_MODULES} known and unchanged" in again.stderr:
             break
     assert "sweep: 0 to look at" in again.stderr
@@ -56,7 +56,7 @@ def test_a_sweep_goes_on_after_a_kill_and_one_after_that_measures_nothing(checko
 
     changed = root / "pkg" / "slow1.py"
     changed.write_text(changed.read_text() + "\n\nNEW = 1\n")
-    spent = run("sweep", root, "--budget", "0.001s", "--json", "-", **ONE_LAUNCH)
+    spent = run("sweep", root, "--budget", "0.001s", "--json", "-", **VERDICTS_ALONE)
     assert spent.code == 6, spent.stderr
     assert "sweep: 1 to look at, 1 known and unchanged" in spent.stderr
     untried = {e["target"]["path"] for e in spent.json["entries"] if not e["evaluations"]}

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.nodes import children_of, in_order
+
 
 @dataclass(frozen=True, eq=False)
 class Names:
@@ -100,21 +102,21 @@ def is_self(node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Name) and node.value == "self"
 
 
+def names_anywhere(node: cst.CSTNode) -> set[str]:
+    """Return all names below a node, those of attributes and keywords too."""
+    return {one.value for one in in_order(node) if isinstance(one, cst.Name)}
+
+
 def names_in(node: cst.CSTNode) -> set[str]:
     """Return names read anywhere below a node (attributes and keywords are not names)."""
     found: set[str] = set()
-
-    class Collect(cst.CSTVisitor):
-        def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
-            found.add(node.value)
-
-        def visit_Attribute(self, node: cst.Attribute) -> bool:  # noqa: N802
-            node.value.visit(self)
-            return False
-
-        def visit_Arg(self, node: cst.Arg) -> bool:  # noqa: N802
-            node.value.visit(self)
-            return False
-
-    node.visit(Collect())
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, cst.Name):
+            found.add(one.value)
+        elif isinstance(one, cst.Attribute | cst.Arg):
+            waiting.append(one.value)
+        else:
+            waiting += children_of(one)
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 import libcst as cst
 
 from cudal1_ci.propose.editing.comments import without_lines
+from cudal1_ci.propose.editing.nodes import in_order
 from cudal1_ci.propose.editing.terms import (
     Names,
     code,
@@ -29,6 +30,15 @@ PURE_MODULES = {
     *(f"torch.nn.{kind}Pool{n}d" for kind in ("Max", "Avg") for n in (1, 2, 3)),
 }
 """Submodules whose unread call may be dropped."""
+BINDING = (
+    cst.AssignTarget,
+    cst.AugAssign,
+    cst.AnnAssign,
+    cst.For,
+    cst.NamedExpr,
+    cst.Del,
+)
+"""Nodes with a target."""
 
 
 def statements(
@@ -40,38 +50,17 @@ def statements(
 def stored_names(node: cst.CSTNode) -> set[str]:
     """Return names that a statement assigns, or whose tensor it changes in place."""
     found: set[str] = set()
-
-    class Collect(cst.CSTVisitor):
-        def visit_AssignTarget(self, node: cst.AssignTarget) -> None:  # noqa: N802
-            found.update(roots(node.target))
-
-        def visit_AugAssign(self, node: cst.AugAssign) -> None:  # noqa: N802
-            found.update(roots(node.target))
-
-        def visit_AnnAssign(self, node: cst.AnnAssign) -> None:  # noqa: N802
-            found.update(roots(node.target))
-
-        def visit_For(self, node: cst.For) -> None:  # noqa: N802
-            found.update(roots(node.target))
-
-        def visit_NamedExpr(self, node: cst.NamedExpr) -> None:  # noqa: N802
-            found.update(roots(node.target))
-
-        def visit_AsName(self, node: cst.AsName) -> None:  # noqa: N802
-            found.update(roots(node.name))
-
-        def visit_Del(self, node: cst.Del) -> None:  # noqa: N802
-            found.update(roots(node.target))
-
-        def visit_Call(self, node: cst.Call) -> None:  # noqa: N802
-            function = node.func
+    for one in in_order(node):
+        if isinstance(one, BINDING):
+            found |= roots(one.target)
+        elif isinstance(one, cst.AsName):
+            found |= roots(one.name)
+        elif isinstance(one, cst.Expr):
+            found |= handed_over(one)
+        elif isinstance(one, cst.Call):
+            function = one.func
             if isinstance(function, cst.Attribute) and changes_in_place(function.attr.value):
-                found.update(roots(function.value))
-
-        def visit_Expr(self, node: cst.Expr) -> None:  # noqa: N802
-            found.update(handed_over(node))
-
-    node.visit(Collect())
+                found |= roots(function.value)
     return found
 
 

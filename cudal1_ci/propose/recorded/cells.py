@@ -15,6 +15,7 @@ from cudal1_ci.propose.recorded.batch import Batch
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
 from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop_lift import lift_of
 from cudal1_ci.propose.recorded.purity import is_pure_frame
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import File, bracketed
@@ -113,7 +114,7 @@ class Steps(Batch):
         for some, value in zip(finals, last, strict=True):
             self.lines.extend(f"{name} = {value}.squeeze(0)" for name in some)
         self.turns = x.turns
-        self.has_effect = self.has_effect or is_read
+        self.writes.has_effect |= is_read
 
     def know(self, name: str, operation: Operation) -> None:
         """Know a name as the states of all steps."""
@@ -337,7 +338,7 @@ def find_cells(call: Call) -> Iterator[Change]:
         if has_gates and isinstance(loop.node, cst.For) and (by_hand := cell_of(loop)):
             yield by_hand
             continue
-        lift = loop.lift() if isinstance(loop.node, cst.For) else None
+        lift = lift_of(loop) if isinstance(loop.node, cst.For) else None
         if lift is None or not names_in_loop(loop) & CELLS.keys():
             continue
         steps = Steps(loop, lift)
@@ -354,7 +355,7 @@ def cell_of(loop: Loop) -> Change | None:
     """Return the change of a loop that computes a cell by hand; None for another loop."""
     changes: list[Change] = []
     for frame in {one.recorded.frame for one in loop.inside}:
-        lift = loop.lift()
+        lift = lift_of(loop)
         if lift is None or frame is None:
             return None
         inside = tuple(one for one in loop.inside if one.recorded.frame == frame)

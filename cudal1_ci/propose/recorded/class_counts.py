@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import libcst as cst
 
 from cudal1_ci.propose.recorded.algebra import sums_over
-from cudal1_ci.propose.recorded.batch import shown_loop
 from cudal1_ci.propose.recorded.certainty import CONDITIONS
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Refused, Swap
-from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
+from cudal1_ci.propose.recorded.loop_lift import lift_of
 from cudal1_ci.propose.recorded.reads import is_unwritten
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import is_statement
@@ -47,7 +47,7 @@ class Mask:
 def find_counts(call: Call) -> Iterator[Change]:
     """Find `((pred == c) & (target == c)).sum()` in a loop over classes."""
     for loop in loops_in(call):
-        lift = loop.lift()
+        lift = lift_of(loop)
         if lift is None or lift.bounds is None or lift.bounds.low < 0:
             continue
         if lift.bounds.index != loop.code(loop.target):

@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
-from cudal1_ci.propose.recorded.batch import Batch, append_of, results_of, shown_loop
+from cudal1_ci.propose.recorded.batch import Batch
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
-from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.lift_expressions import lift_expression
+from cudal1_ci.propose.recorded.lifted import Lifted, Refused
+from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
 from cudal1_ci.propose.recorded.recurrence import steps_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.statements import append_of, results_of
 
 ZEROS = ("zeros", "zeros_like", "new_zeros")
 
@@ -37,10 +39,12 @@ def cumulative(loop: Loop) -> Change:
     state, term = added(body[0]) if len(body) == 2 else ("", None)
     if term is None or state in names_in(term):
         raise Refused
-    bounds = replace(bounds, sizes=frozenset(loop.sizes()))
+    bounds = replace(bounds, sizes=frozenset(loop.sizes))
     changing = stored_names(loop.node) | roots(loop.target)
-    lift = Lift(loop.file, loop.call.source, loop.operations, changing, bounds, lines=[])
-    lift.taken = {one.value for one in within(loop.function) if isinstance(one, cst.Name)}
+    lift = Lift(
+        loop.file, loop.call.source, loop.operations, changing, bounds, lift_expression, lines=[]
+    )
+    lift.taken = names_anywhere(loop.function)
     lifted = lift.lift(term)
     check_state(loop, body[0], state)
     if lifted.turns is None or lifted.is_kept or (backwards and append_is(body[1])):

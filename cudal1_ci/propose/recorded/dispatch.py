@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.dispatch_searches import Searches, is_index
 from cudal1_ci.propose.recorded.dispatched_rows import Rows, Search, Sort
@@ -23,7 +23,8 @@ from cudal1_ci.propose.recorded.lifted import (
     is_whole,
     within,
 )
-from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in, rebinds
+from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop_text import is_name, rebinds
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
 
@@ -52,7 +53,7 @@ class Dispatch(Searches):
     def __post_init__(self) -> None:
         node = cst.ensure_type(self.loop.node, cst.For)
         self.node = node
-        self.names = {o.value for o in within(self.loop.function) if isinstance(o, cst.Name)}
+        self.names = names_anywhere(self.loop.function)
         self.changing = stored_names(node) | roots(self.loop.target)
         self.made: dict[tuple[str, bool], Sort] = {}
 

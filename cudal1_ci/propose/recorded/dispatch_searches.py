@@ -10,7 +10,8 @@ from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.experts import routed
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation
 from cudal1_ci.propose.recorded.lifted import INDEX_DTYPES, within
-from cudal1_ci.propose.recorded.loop import Loop, is_name
+from cudal1_ci.propose.recorded.loop import Loop
+from cudal1_ci.propose.recorded.loop_text import is_name
 
 POSITIONS = {"topk": 1, "sort": 1, "max": 1, "min": 1, "argmax": 0, "argmin": 0, "argsort": 0}
 """Operations that return positions, with the number of that output."""

@@ -10,7 +10,8 @@ import libcst as cst
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import Swap, integer, is_none, within
-from cudal1_ci.propose.recorded.loop import JUMPS, Loop, is_name
+from cudal1_ci.propose.recorded.loop import Loop
+from cudal1_ci.propose.recorded.loop_text import JUMPS, is_name
 from cudal1_ci.propose.recorded.source import bracketed
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
-from cudal1_ci.propose.recorded.loop import JUMPS, Loop, for_in, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop_text import JUMPS, for_in
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed
 from cudal1_ci.propose.recorded.tensor_lists import (
@@ -68,7 +69,7 @@ class Foreach:
     """The sum of squares of norms, as a number, and the tensors."""
 
     def __post_init__(self) -> None:
-        taken = {one.value for one in within(self.loop.function) if isinstance(one, cst.Name)}
+        taken = names_anywhere(self.loop.function)
         targets = target_names(self.loop.target)
         if targets is None:
             raise Refused

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import stored_names
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import within
@@ -186,7 +186,7 @@ def written(loop: Loop, node: cst.For, found: list[Grown], num_turns: str) -> Ch
     """Return a loop that writes into buffers."""
     before, after = [], []
     new: dict[cst.CSTNode, list[str]] = {}
-    taken = {one.value for one in within(loop.function) if isinstance(one, cst.Name)}
+    taken = names_anywhere(loop.function)
     for one in found:
         buffer, length = free(f"{one.name}_buffer", taken), free(f"num_{one.name}", taken)
         name, dim = one.name, one.dim

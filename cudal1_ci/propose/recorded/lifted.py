@@ -244,6 +244,15 @@ def is_basic(part: cst.BaseSlice) -> bool:
     return True
 
 
+def turns_of(parts: list[cst.BaseSlice], at: int, rank: int, is_kept: bool) -> int:
+    """Return which dimension of the result the turns are."""
+    before = parts[:at]
+    if any(is_ellipsis(one) for one in before):
+        after = sum(not is_number(one) for one in parts[at + 1 :])
+        return rank - after - is_kept
+    return sum(not is_number(one) for one in before)
+
+
 def one_more(upper: str, lower: str) -> bool:
     """Return whether one bound is another one plus 1."""
     return upper.replace(" ", "") == plus(lower, 1).replace(" ", "")

@@ -7,19 +7,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.recorded.batch import (
-    arg_of,
-    batched,
-    is_batched,
-    joined,
-    reads_of,
-    shown_loop,
-    the_join,
-)
+from cudal1_ci.propose.recorded.batch import batched, is_batched
 from cudal1_ci.propose.recorded.hoist import Hoist
+from cudal1_ci.propose.recorded.joins import arg_of, joined, reads_of, the_join
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import Lifted, Refused, within
-from cudal1_ci.propose.recorded.loop import Loop, loops_in, not_batched
+from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
+from cudal1_ci.propose.recorded.loop_lift import lift_of, not_batched
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.sink import find_sunk
 
@@ -35,7 +29,7 @@ def find_joined(call: Call) -> Iterator[Change]:
             continue
         if node.for_in.ifs or node.for_in.inner_for_in or node.for_in.asynchronous:
             continue
-        lift = loop.lift()
+        lift = lift_of(loop)
         if lift is None:
             continue
         lift.guards = []
@@ -96,7 +90,7 @@ def joined_comprehension(
 def find_batched(call: Call) -> Iterator[Change]:
     """Find loops that carry nothing but sums and lists."""
     for loop in loops_in(call):
-        lift = loop.lift() if isinstance(loop.node, cst.For) else None
+        lift = lift_of(loop) if isinstance(loop.node, cst.For) else None
         if lift is None:
             continue
         if has_few_long_turns(loop):
@@ -127,7 +121,7 @@ def is_in(loop: Loop, node: cst.CSTNode) -> bool:
 def find_hoisted(call: Call) -> Iterator[Change]:
     """Find recurrences whose turns compute what needs no state."""
     for loop in loops_in(call):
-        lift = loop.lift(any_order=True) if isinstance(loop.node, cst.For) else None
+        lift = lift_of(loop, any_order=True) if isinstance(loop.node, cst.For) else None
         if lift is None or lift.bounds is None or not lift.bounds.index or is_batched(loop):
             continue
         try:

@@ -13,7 +13,8 @@ from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.dispatch_searches import is_index
 from cudal1_ci.propose.recorded.graph import Operation
 from cudal1_ci.propose.recorded.lifted import within
-from cudal1_ci.propose.recorded.loop import Loop, is_name, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop_text import is_name
 from cudal1_ci.propose.recorded.repeats import free_name
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 from cudal1_ci.propose.recorded.source import bracketed

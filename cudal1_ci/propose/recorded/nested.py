@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
-from cudal1_ci.propose.recorded.batch import shown_loop
 from cudal1_ci.propose.recorded.bounds import Bounds
 from cudal1_ci.propose.recorded.helpers import is_mapped, mapped_frames
 from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lift_expressions import lift_expression
 from cudal1_ci.propose.recorded.lifted import Refused, Swap, within
-from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
+from cudal1_ci.propose.recorded.loop_lift import lift_of
 from cudal1_ci.propose.recorded.rule import Call, Change, RecordedRule
 
 
@@ -112,7 +113,7 @@ class Nest:
             if bounds is None or bounds.low:
                 raise Refused
             return Level(bounds)
-        lift = loop.lift()
+        lift = lift_of(loop)
         if lift is None or lift.bounds is None or lift.turns or len(lift.known) != 1:
             raise Refused
         ((row, whole),) = lift.known.items()
@@ -195,8 +196,8 @@ def find_nested(call: Call) -> Iterator[Change]:
         if len(chain) < 2 or not is_first:
             continue
         changing = {name for one in chain for name in roots(one.target)}
-        lift = Lift(outer.file, call.source, outer.operations, changing, None)
-        lift.taken = {one.value for one in within(outer.function) if isinstance(one, cst.Name)}
+        lift = Lift(outer.file, call.source, outer.operations, changing, None, lift_expression)
+        lift.taken = names_anywhere(outer.function)
         try:
             yield Nest(chain, lift).change()
         except Refused as refused:

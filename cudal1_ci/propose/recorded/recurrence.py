@@ -12,21 +12,16 @@ from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
-from cudal1_ci.propose.recorded.batch import (
-    append_of,
-    is_empty_list,
-    kind_and_dimension,
-    names_anywhere,
-    reads_of,
-    shown_loop,
-)
 from cudal1_ci.propose.recorded.bounds import Bounds, plus
+from cudal1_ci.propose.recorded.joins import is_empty_list, kind_and_dimension, reads_of
 from cudal1_ci.propose.recorded.lifted import Refused, integer, is_whole, within
-from cudal1_ci.propose.recorded.loop import FRESH, JUMPS, Loop, is_size, loops_in
+from cudal1_ci.propose.recorded.loop import FRESH, Loop, loops_in, shown_loop
+from cudal1_ci.propose.recorded.loop_text import JUMPS, is_size
 from cudal1_ci.propose.recorded.recurrence_axes import Axis, Dims, Leaf, Tile, broadcast, fresh_dims
 from cudal1_ci.propose.recorded.recurrence_terms import Terms
+from cudal1_ci.propose.recorded.statements import append_of
 
 ZEROS = frozenset(("zeros", "zeros_like", "new_zeros"))
 

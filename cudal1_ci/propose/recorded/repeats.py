@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from cudal1_ci.propose.editing.rewrite import names_of
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.algebra import BLOCKS
 from cudal1_ci.propose.recorded.graph import CASTS, VIEWS, Operation, values_in
@@ -335,7 +335,7 @@ def name_for(node: cst.BaseExpression) -> str:
 
 
 def free_name(function: cst.FunctionDef, name: str) -> str:
-    taken = {one.value for one in within(function) if isinstance(one, cst.Name)}
+    taken = names_anywhere(function)
     while name in taken:
         name += "_"
     return name

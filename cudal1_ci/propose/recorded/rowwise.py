@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from cudal1_ci.propose.editing.terms import names_anywhere
 from cudal1_ci.propose.recorded.algebra import in_one_block, inserted, only_arguments, read_only_by
 from cudal1_ci.propose.recorded.certainty import is_straight
 from cudal1_ci.propose.recorded.graph import Operation
@@ -301,7 +302,7 @@ def find_diagonals(call: Call) -> Iterator[Change]:
 
 def free_name(file: File, wanted: str) -> str:
     """Return a name that the file does not have."""
-    names = {one.value for one in within(file.module) if isinstance(one, cst.Name)}
+    names = names_anywhere(file.module)
     while wanted in names:
         wanted += "_"
     return wanted

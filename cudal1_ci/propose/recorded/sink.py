@@ -6,18 +6,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import stored_names
-from cudal1_ci.propose.recorded.batch import (
-    append_of,
-    is_batched,
-    is_empty_list,
-    joined,
-    names_anywhere,
-    reads_of,
-    shown_loop,
-    the_join,
-)
+from cudal1_ci.propose.recorded.batch import is_batched
+from cudal1_ci.propose.recorded.joins import is_empty_list, joined, reads_of, the_join
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lifted import (
     ALIASING,
@@ -29,8 +21,10 @@ from cudal1_ci.propose.recorded.lifted import (
     Swap,
     within,
 )
-from cudal1_ci.propose.recorded.loop import Loop, loops_in
+from cudal1_ci.propose.recorded.loop import Loop, loops_in, shown_loop
+from cudal1_ci.propose.recorded.loop_lift import lift_of
 from cudal1_ci.propose.recorded.rule import Call, Change
+from cudal1_ci.propose.recorded.statements import append_of
 
 NEW = (BINARY | UNARY) - ALIASING - COPIES
 
@@ -38,7 +32,7 @@ NEW = (BINARY | UNARY) - ALIASING - COPIES
 def find_sunk(call: Call) -> Iterator[Change]:
     """Find `outs.append(f(state, x[:, t]))` of a recurrence, whose list is joined."""
     for loop in loops_in(call):
-        lift = loop.lift() if isinstance(loop.node, cst.For) else None
+        lift = lift_of(loop) if isinstance(loop.node, cst.For) else None
         if lift is not None and not is_batched(loop):
             try:
                 yield sunk(loop, lift)

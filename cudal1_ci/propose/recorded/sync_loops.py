@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from cudal1_ci.propose.editing.terms import names_in
+from cudal1_ci.propose.editing.terms import names_anywhere, names_in
 from cudal1_ci.propose.editing.walk import roots, stored_names
 from cudal1_ci.propose.recorded.graph import Operation, literal
 from cudal1_ci.propose.recorded.lifted import Swap, within
-from cudal1_ci.propose.recorded.loop import drawn_from
+from cudal1_ci.propose.recorded.loop_text import drawn_from
 from cudal1_ci.propose.recorded.reads import (
     is_unwritten,
     is_write,
@@ -213,7 +213,7 @@ def listed(
     statement = loop if is_statement(loop) else None
     statement = statement or next(one for one in file.above(loop) if is_statement(one))
     function = next(one for one in file.above(loop) if isinstance(one, cst.FunctionDef))
-    taken = {one.value for one in within(function) if isinstance(one, cst.Name)}
+    taken = names_anywhere(function)
     lines, new = [], {}
     for code, uses in tensors.items():
         whole = code.rpartition(".")[2] + "_list"
