@@ -1,14 +1,15 @@
 """Keep what scans of whole repositories say of their root models, and print it as a table.
 
-    cudal1-ci scan . --harvest --device cuda --budget 20m --json vit-pytorch.json
-    python experiments/repository_roots.py --commit 91066997 \\
-        --output assets/results/roots-h200.json vit-pytorch@3e815e5=vit-pytorch.json
+    cudal1-ci scan . --harvest --device cuda --budget 9m --json vit-pytorch.json
+    python experiments/repository_roots.py --commit 5d4f3257 --budget 9m \\
+        --output assets/results/roots-h200.json vit-pytorch@69d24fe=vit-pytorch.json
 
 Each REPORT is a repository with its commit and the JSON of its scan; `--commit` is that of this
-project. Other repositories in the output file stay. Every scan was alone on its GPU.
+project, `--budget` the scan's. Other repositories in the output file stay. Every scan was alone on
+its GPU.
 
-`--later NOTE` keeps what a later scan of some targets measured of candidates, next to what is known
-of the repository. NOTE says which targets, and what else used the GPU.
+`--later NOTE` keeps what a scan measured of candidates, next to what is known of the repository.
+NOTE says which scan and targets, and what else used the GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def kept_of(cost: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if cost is None else {key: cost[key] for key in KEPT}
 
 
-def repository_of(name: str, commit: str, report: dict[str, Any], made_with: str) -> dict[str, Any]:
+def repository_of(
+    name: str, commit: str, report: dict[str, Any], made_with: str, budget: str
+) -> dict[str, Any]:
     """Return what a scan says of a repository's root calls, without kernels and timelines.
     `made_with` is the commit of this project."""
     roots = [
@@ -46,6 +49,7 @@ def repository_of(name: str, commit: str, report: dict[str, Any], made_with: str
         "repository": name,
         "commit": commit,
         "made_with": made_with,
+        "budget": budget,
         "elapsed_s": round(report["elapsed_s"], 1),
         "ended": report["ended"],
         "generated_at": report["generated_at"],
@@ -72,7 +76,7 @@ def failed(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def later(report: dict[str, Any], made_with: str, note: str) -> dict[str, Any]:
-    """Return what a later scan of some targets measured of candidates."""
+    """Return what a scan measured of candidates."""
     measured = [
         {
             "path": entry["target"]["path"],
@@ -138,6 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("reports", nargs="+", metavar="NAME@COMMIT=REPORT")
     parser.add_argument("--commit", required=True, help="of this project")
+    parser.add_argument("--budget", required=True, help="of the scan")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--later", metavar="NOTE", help="keep candidates of a scan of some targets")
     given = parser.parse_args()
@@ -150,8 +155,10 @@ def main() -> None:
         if given.later:
             found[repository]["later"] = later(report, given.commit, given.later)
         else:
-            found[repository] = repository_of(repository, commit, report, given.commit)
-    command = "cudal1-ci scan . --harvest --device cuda --budget 20m --json REPORT"
+            found[repository] = repository_of(
+                repository, commit, report, given.commit, given.budget
+            )
+    command = "cudal1-ci scan . --harvest --device cuda --budget BUDGET --json REPORT"
     raw = {"command": command, "repositories": list(found.values())}
     given.output.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
     print(table(raw))
