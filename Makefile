@@ -11,10 +11,10 @@ export PYTHONDONTWRITEBYTECODE :=
 COMPILE := -m compileall -q -j 0 cudal1_ci model_training
 
 .DEFAULT_GOAL := help
-.PHONY: help venv rig demo test test-all check lint style types types-3.10 format bench figures bench-smoke docs wheel pins schema clean
+.PHONY: help venv rig demo test test-all check lint style types sandboxed-types format bench figures bench-smoke docs wheel pins schema clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 venv: ## Make .venv and install this checkout and its tests into it
 	@.ci/venv $(VENV)
@@ -48,9 +48,9 @@ test-all: venv rig ## Run all tests that need no GPU, no model and no network
 
 # Each of the two readings of all types keeps one processor busy for half a minute.
 lint: venv ## Formatting, lint, types, layers and language
-	@$(MAKE) --no-print-directory --output-sync=target -j 2 -o venv types types-3.10 style
+	@$(MAKE) --no-print-directory --output-sync=target -j 2 -o venv types sandboxed-types style
 
-style: venv
+style: venv ## What of lint reads no types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
@@ -59,10 +59,10 @@ style: venv
 	$(PY) .ci/rules --check
 	$(PY) .ci/reference --check
 
-types: venv
+types: venv ## Types
 	$(BIN)/mypy
 
-types-3.10: venv # what is sandboxed runs in the project's interpreter
+sandboxed-types: venv ## Types of what runs in a project's interpreter, by Python 3.10
 	$(BIN)/mypy --python-version 3.10 --follow-imports=silent cudal1_ci/sandboxed
 
 check: lint test ## All that CI checks: lint, then test

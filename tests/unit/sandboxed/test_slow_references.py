@@ -91,6 +91,7 @@ def test_fewer_trials_are_made_of_a_reference_that_is_slow_or_returns_much(
         state_slots=[],
         bounds={},
         remembers=False,
+        cast=None,
     )
     monkeypatch.setattr(reference, "variations", lambda *_: [("drawn", inputs)] * 8)
     monkeypatch.setattr(reference, "answer_of", answer_of)
