@@ -156,8 +156,11 @@ def report_unknown(case: Case, reason: str | None) -> None:
         return
     unknown = [
         f"`{name}`"
-        for (name, _), budgets in zip(case.trials, case.tolerances, strict=True)
-        if any(budget.is_guessed for budget in budgets)
+        for number, (name, _) in enumerate(case.trials)
+        if any(
+            budget.is_guessed and (number, leaf) not in case.jumps
+            for leaf, budget in enumerate(case.tolerances[number])
+        )
     ]
     if unknown:
         message = (

@@ -15,6 +15,8 @@ than what counts as precision at all (`LOOSE`).
 An element that jumps beyond that is at a threshold. It may be off by as much as it jumped, and its
 neighbors by nothing. Whole numbers and truth values that change are ties, and may differ by as
 much. Where more than a few elements jump, rounding explains too much, and the spread says nothing.
+On inputs that the verifier made up a candidate then passes if no more of its elements are off than
+have jumped: attention in bfloat16 chooses between large scores by their last bits.
 Before a candidate is refused, each operation moves by 8 units too. What is smooth moves 8 times as
 far, which was allowed already. A threshold that a sum in another order reaches is reached by these
 calls, and one unit seldom finds it.
@@ -39,7 +41,7 @@ from .failures import twice
 from .glance import groups
 from .magnitude import magnitude
 from .oracle import known_errors
-from .rounding_noise import rounding_at
+from .rounding_noise import is_stated, rounding_at
 
 FEW_CALLS, MANY_CALLS = 3, 16
 """Calls for a set. Each operation moves by a whole unit in the last place, while a rounding to
@@ -85,7 +87,11 @@ def learn_spread(
     # Where something moves, what does not move is exact. Where nothing does, nothing is known.
     if not any(one is not None and bool(one.any()) for some in spread.values() for one in some):
         return
-    case.unsettled |= {number for number, found in spread.items() if is_chaos(case, number, found)}
+    for number, found in spread.items():
+        shares = jumping(case, number, found)
+        if any(share > CHAOS for share in shares.values()):
+            case.unsettled |= {number}
+        case.jumps |= {(number, leaf): share for leaf, share in shares.items()}
     for tolerances in (case.tolerances, case.strict):
         for number, found in spread.items():
             for leaf, budget in enumerate(tolerances[number] if tolerances else ()):
@@ -93,23 +99,21 @@ def learn_spread(
                 tolerances[number][leaf] = widened(case, number, leaf, budget, found[leaf], jumps)
 
 
-def is_chaos(case: Case, number: int, found: Deviations) -> bool:
-    """Return whether most of an output on inputs that the verifier made up follows from rounding
-    alone, and float64 knows no better: a solver that does not converge there. Nothing is right or
-    wrong then."""
+def jumping(case: Case, number: int, found: Deviations) -> dict[int, float]:
+    """Return the shares of elements that jump, by number of the output, where they are more than a
+    few on inputs that the verifier made up, and float64 knows no better. Beyond `CHAOS` nothing is
+    right or wrong: a solver that does not converge there."""
     assert case.expected is not None
-    if case.trials[number][0].startswith("drawn") or case.given is not None:
-        return False
-    return any(
-        one is not None
-        and bool(one.numel())
-        and is_inexact(ours)
-        and exact is None
-        and share_of(one > most_of(ours, None, ours.dtype, one, case.cast)) > CHAOS
-        for one, ours, exact in zip(
-            found, case.expected.outputs[number], case.truth(number), strict=True
+    if is_stated(case, number) or case.given is not None:
+        return {}
+    shares = {
+        leaf: share_of(one > most_of(ours, None, ours.dtype, one, case.cast))
+        for leaf, (one, ours, exact) in enumerate(
+            zip(found, case.expected.outputs[number], case.truth(number), strict=True)
         )
-    )
+        if one is not None and one.numel() and is_inexact(ours) and exact is None
+    }
+    return {leaf: share for leaf, share in shares.items() if share > MOST_JUMPS}
 
 
 def explain(case: Case, template: Template, limits: Limits, numbers: Sequence[int]) -> bool:

@@ -12,6 +12,7 @@ from cudal1_ci.sandboxed.verifier import spread as spread_module
 from cudal1_ci.sandboxed.verifier.cases import Rejected
 from cudal1_ci.sandboxed.verifier.correctness import compare_values
 from cudal1_ci.sandboxed.verifier.oracle import report_unknown, settle_tolerances
+from cudal1_ci.sandboxed.verifier.rounding_noise import is_stated
 from cudal1_ci.sandboxed.verifier.spread import (
     FEW_CALLS,
     MANY_CALLS,
@@ -25,7 +26,7 @@ from cudal1_ci.sandboxed.verifier.spread import (
 )
 from cudal1_ci.sandboxed.wire.runner import WIDE_UNITS
 from tests.unit.sandboxed.test_learned_processes import learn
-from tests.unit.sandboxed.test_noise import case_of, learned
+from tests.unit.sandboxed.test_noise import NAMES, case_of, learned
 
 SIZE = 1024
 
@@ -50,7 +51,12 @@ def case_with(truth, monkeypatch, found, wide=None):
 
 def verdict(case, got):
     """What becomes of outputs, where the spread is learned as it is needed."""
-    answer = type("Answer", (), {"outputs": [[got] for _ in case.trials]})
+    return verdict_of(case, [[got] for _ in case.trials])
+
+
+def verdict_of(case, outputs):
+    """What becomes of outputs of each trial."""
+    answer = type("Answer", (), {"outputs": outputs})
     try:
         compare_values(case, answer, lambda numbers: explain(case, None, None, numbers))
     except Rejected as rejected:
@@ -238,3 +244,40 @@ def test_few_calls_are_made_where_there_is_no_oracle(truth, monkeypatch):
     case.oracle[2] = None
     learn_missing(case, None, None)
     assert asked == [((2,), FEW_CALLS)]
+
+
+@pytest.mark.parametrize(
+    ("num_off", "by", "status"),
+    [(80, 0.5, "passed"), (120, 0.5, "incorrect_values"), (SIZE, 0.004, "passed")],
+)
+def test_as_many_elements_may_be_off_on_inputs_of_ours_as_jump(
+    truth, monkeypatch, num_off, by, status
+):
+    jumps = torch.zeros(SIZE)
+    jumps[:100] = 0.5
+    case, _ = case_with(truth, monkeypatch, jumps)
+    case.oracle, case.tolerances = [None] * len(NAMES), []
+    settle_tolerances(case)
+    learn_missing(case, None, None)
+    off = truth.clone()
+    off[-num_off:] += by
+    numbers = [number for number in range(len(NAMES)) if not is_stated(case, number)]
+    assert numbers and {number for number, _ in case.jumps} == set(numbers)
+    outputs = [[off if number in numbers else truth.clone()] for number in range(len(NAMES))]
+    assert verdict_of(case, outputs) == status
+    report_unknown(case, "it raises")
+    (finding,) = case.findings
+    assert not any(f"`{NAMES[number]}`" in finding.message for number in numbers)
+
+
+def test_on_stated_inputs_no_element_may_jump_where_many_do(truth, monkeypatch):
+    jumps = torch.zeros(SIZE)
+    jumps[:100] = 0.5
+    case, _ = case_with(truth, monkeypatch, jumps)
+    case.oracle, case.tolerances = [None] * len(NAMES), []
+    settle_tolerances(case)
+    learn_missing(case, None, None)
+    off = truth.clone()
+    off[0] += 0.5
+    outputs = [[off if is_stated(case, n) else truth.clone()] for n in range(len(NAMES))]
+    assert verdict_of(case, outputs) == "incorrect_values"
