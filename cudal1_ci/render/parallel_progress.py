@@ -92,6 +92,12 @@ class ParallelTally:
         each_s = (self.clock() - self.started_s) / len(self.done)
         return max(0, self.num_targets - len(self.done)) * each_s
 
+    def closing_line(self) -> str:
+        """Return `14 of 40 begun, 96 candidates, 30 failed`."""
+        num_begun = len(self.done | self.running.keys())
+        tried = count_text(self.num_tried, "candidate")
+        return f"{num_begun} of {self.num_targets} begun, {tried}, {self.num_failed} failed"
+
     def line(self) -> str:
         """Return `12 of 40 done, 2 running, 96 candidates, 30 failed, 6 min to go`."""
         left_s = self.left_s()
@@ -120,7 +126,7 @@ class PlainParallelProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._say(self.tally.line())
+        self._say(self.tally.closing_line())
 
     def waiting(self, text: str) -> None:
         self._say(one_line(text))
@@ -203,7 +209,7 @@ class LiveParallelProgress(PlainParallelProgress):
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-        self._console.print(Text(self.tally.line(), style="bold"))
+        self._console.print(Text(self.tally.closing_line(), style="bold"))
 
     def waiting(self, text: str) -> None:
         self._console.print(Text(one_line(text), style="dim"))

@@ -61,7 +61,7 @@ def test_every_line_names_its_target_and_none_is_folded():
         "::warning::lost seat-1: killed",
         "[1/4] a.py:One: done",
         "[2/4] b.py:Other: skipped: no file of that name",
-        "2 of 4 done, 0 running, 2 candidates, 1 failed, 60 s to go",
+        "2 of 4 begun, 2 candidates, 1 failed",
     ]
     assert "group" not in stream.getvalue()
 
@@ -97,6 +97,7 @@ def test_a_terminal_shows_what_is_under_way_and_the_best():
     assert "trying b.py:Other: the reference" in shown
     assert "a.py:One, fake: passed, 2.00x" in shown
     assert "lost seat-1" in console.file.getvalue()
+    assert "2 of 4 begun, 1 candidate, 0 failed" in console.file.getvalue()
 
 
 def test_lines_of_many_threads_are_whole():
