@@ -326,4 +326,8 @@ def kept_traces(path: Path, settings: Settings) -> Traces:
     known = read_harvest(state)
     if known is None:
         return found
-    return dataclasses.replace(found, hint=HARVESTED if known.is_complete else CONTINUED)
+    return dataclasses.replace(
+        found,
+        hint=HARVESTED if known.is_complete else CONTINUED,
+        failed_defaults={one.place: one.reason for one in known.left if one.kind == "config"},
+    )

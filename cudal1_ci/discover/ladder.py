@@ -20,6 +20,9 @@ MAX_WORKLOADS = 3
 """Of one target: those that took the most time, and one in training and one in inference where
 there are such. More shapes cost more than they tell."""
 
+MOST_REASON = 80
+"""Characters that are shown of why a call by defaults failed."""
+
 MOST_BESIDES = 6
 """Further traced calls under which a proposal is timed."""
 
@@ -73,7 +76,11 @@ def workloads_of(
     made = synthetic_workload(target, source or "")
     if made is not None:
         return (made,)
-    return NoWorkload("no workload: no known call", evidence.traces.hint or HINT)
+    failed = evidence.traces.failed_defaults.get(f"{target.path}:{target.first_line}")
+    reason = "no workload: no known call"
+    if failed:
+        reason += f"; tried with its defaults: {failed.partition(' (')[0][:MOST_REASON]}"
+    return NoWorkload(reason, evidence.traces.hint or HINT)
 
 
 def workloads_besides(

@@ -68,6 +68,8 @@ class Traces:
     """Time of each outermost module's later calls, and of its first ones."""
     hint: str | None = None
     """What brings calls of targets that have none."""
+    failed_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Why a call by the defaults of a constructor failed, by `path:line` of the target."""
 
     def workloads(self, target: Target) -> tuple[Workload, ...]:
         """Return how the target was called, most time first. What was only called in training is

@@ -217,6 +217,18 @@ def test_calls_that_differ_in_more_than_their_first_shape_have_names_of_their_ow
     assert [workload.name for workload in found] == ["2x4", "2x4 #2", "9-int64"]
 
 
+def test_a_target_without_calls_says_what_its_defaults_came_to(tmp_path):
+    (tmp_path / "model.py").write_text("class Model(nn.Module):\n    def forward(self, x): ...\n")
+    target = Target(
+        path="model.py", qualname="Model", kind="torch_module", first_line=1, last_line=2
+    )
+    failed = {"model.py:1": "needs a download (ConnectionError: of a host)", "model.py:9": "other"}
+    evidence = Evidence(traces=Traces(failed_defaults=failed))
+    found = workloads_of(tmp_path, target, evidence)
+    assert isinstance(found, NoWorkload)
+    assert found.reason == ("no workload: no known call; tried with its defaults: needs a download")
+
+
 def test_calls_that_could_not_be_recorded_say_why(tmp_path):
     call = TracedCall(target="t", reason="argument 0 is an object", num_calls=1, total_s=1.0)
     found = found_in(tmp_path, BLOCK, Evidence(traces=traced(call)))
