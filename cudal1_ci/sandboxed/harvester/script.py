@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..forkserver.server import CHANNEL_FD
+from ..runner.programs import OverlayFinder
 from ..tracer import install as tracing
 from ..tracer.record import Log
 from ..wire.codec import encode
@@ -120,6 +121,8 @@ def prepare_imports(opened: OpenHarvest, request: RunScript) -> None:
         roots.insert(0, folder)
     sys.path[:0] = list(dict.fromkeys([*roots, opened.root]))
     sys.path.append(folder)
+    usual = sys.meta_path.index(importlib.machinery.PathFinder)
+    sys.meta_path.insert(usual, OverlayFinder({}, Path(opened.root)))
     own_names = frozenset(opened.own) - sys.stdlib_module_names - {"torch"}
     for name in [one for one in sys.modules if one.partition(".")[0] in own_names]:
         del sys.modules[name]  # installed too, and needed by another package

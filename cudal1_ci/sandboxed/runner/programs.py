@@ -25,6 +25,7 @@ from typing import Any
 
 from ..wire.arguments import Made
 from ..wire.programs import Program, TextProgram, TreeProgram
+from .definitions import definitions_in, definitions_of
 
 STANDARD = (
     importlib.machinery.BuiltinImporter,
@@ -53,17 +54,19 @@ class OverlayLoader(importlib.machinery.SourceFileLoader):
 
 
 class OverlayFinder(importlib.abc.MetaPathFinder):
-    """Find modules as usual, but with the overlay's text where there is one."""
+    """Find modules as usual, but with the overlay's text where there is one, and without the work
+    of files below `root` that train when they are imported (definitions.py)."""
 
-    def __init__(self, texts: dict[str, str]):
+    def __init__(self, texts: dict[str, str], root: Path):
         self.texts = texts
+        self.root = f"{os.path.realpath(root)}/"
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         origin = spec.origin if spec is not None else self.new_file(fullname, path)
-        text = self.texts.get(os.path.realpath(origin)) if origin is not None else None
+        text = self.text_of(origin) if origin is not None else None
         if origin is None or text is None:
             return None
         overlaid = importlib.util.spec_from_file_location(
@@ -76,6 +79,15 @@ class OverlayFinder(importlib.abc.MetaPathFinder):
         lines = text.splitlines(keepends=True)
         linecache.cache[origin] = (len(text), None, lines, origin)
         return overlaid
+
+    def text_of(self, origin: str) -> str | None:
+        """Return the text that is imported in place of a file; None for the file itself."""
+        path = os.path.realpath(origin)
+        text = self.texts.get(path)
+        if text is not None:
+            return definitions_of(text) or text
+        is_own = path.startswith(self.root) and "site-packages" not in path
+        return definitions_in(Path(path)) if is_own and path.endswith(".py") else None
 
     def new_file(self, fullname: str, path: Sequence[str] | None) -> str | None:
         """Return the path of a module that the overlay adds to the checkout."""
@@ -127,7 +139,7 @@ def enter_tree(program: TreeProgram) -> None:
     """Make a checkout importable as its own tests would find it."""
     root = Path(program.root)
     texts = {os.path.realpath(root / file.path): file.text for file in program.overlay}
-    sys.meta_path.insert(0, OverlayFinder(texts))  # in the reference's process too
+    sys.meta_path.insert(0, OverlayFinder(texts, root))  # in the reference's process too
     folders = list(dict.fromkeys((str(root), str(root / program.import_root))))
     for folder in folders:
         sys.path.insert(0, folder)

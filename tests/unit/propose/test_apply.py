@@ -243,7 +243,8 @@ def test_a_new_file_of_an_overlay_is_found_where_it_would_lie(tmp_path, monkeypa
     package.mkdir()
     new, old = package / "fresh.py", package / "there.py"
     old.write_text("VALUE = 1\n")
-    finder = OverlayFinder({str(new): "VALUE = 2\n", str(tmp_path / "top.py"): "VALUE = 3\n"})
+    texts = {str(new): "VALUE = 2\n", str(tmp_path / "top.py"): "VALUE = 3\n"}
+    finder = OverlayFinder(texts, tmp_path)
     path = [str(package)]
     spec = finder.find_spec("pkg.fresh", path)
     assert spec.origin == str(new)
