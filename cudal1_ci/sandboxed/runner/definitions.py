@@ -39,7 +39,8 @@ def definitions_of(text: str) -> str | None:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    if not any(map(trains, tree.body)):
+    trainers = trainers_in(tree)
+    if not any(trains(one, trainers) for one in tree.body):
         return None
     unknown: set[str] = set()
     left_out = [one for one in tree.body if not is_kept(one, unknown)]
@@ -64,12 +65,37 @@ def lines_of(one: ast.stmt) -> range:
     return range(first, (one.end_lineno or one.lineno) + 1)
 
 
-def trains(one: ast.stmt, in_loop: bool = False) -> bool:
-    """Return whether a statement of the top level runs a backward pass in a loop."""
-    if not isinstance(one, BLOCKS) or is_main(one):
-        return in_loop and any(map(is_backward, ast.walk(one))) and not isinstance(one, DEFINITIONS)
+def trains(one: ast.stmt, trainers: set[str], in_loop: bool = False) -> bool:
+    """Return whether a statement of the top level runs a backward pass in a loop, or calls one of
+    the functions that do."""
+    if isinstance(one, DEFINITIONS) or is_main(one):
+        return False
+    if not isinstance(one, BLOCKS):
+        calls = [each for each in ast.walk(one) if isinstance(each, ast.Call)]
+        return any((in_loop and is_backward(call)) or is_call_of(call, trainers) for call in calls)
     in_loop |= isinstance(one, (ast.For, ast.AsyncFor, ast.While))
-    return any(trains(each, in_loop) for each in statements_in(one))
+    return any(trains(each, trainers, in_loop) for each in statements_in(one))
+
+
+def trainers_in(tree: ast.Module) -> set[str]:
+    """Return the functions of a file that run a backward pass, or call one that does."""
+    calls = {
+        one.name: [each for each in ast.walk(one) if isinstance(each, ast.Call)]
+        for one in tree.body
+        if isinstance(one, ast.FunctionDef)
+    }
+    found = {name for name, some in calls.items() if any(map(is_backward, some))}
+    while more := {
+        name
+        for name, some in calls.items()
+        if name not in found and any(is_call_of(one, found) for one in some)
+    }:
+        found |= more
+    return found
+
+
+def is_call_of(call: ast.Call, names: set[str]) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id in names
 
 
 def is_main(one: ast.stmt) -> bool:
@@ -77,12 +103,8 @@ def is_main(one: ast.stmt) -> bool:
     return isinstance(one, ast.If) and "__name__" in names_read(one.test)
 
 
-def is_backward(one: ast.AST) -> bool:
-    return (
-        isinstance(one, ast.Call)
-        and isinstance(one.func, ast.Attribute)
-        and one.func.attr == "backward"
-    )
+def is_backward(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
 
 
 def statements_in(one: ast.stmt) -> Iterator[ast.stmt]:

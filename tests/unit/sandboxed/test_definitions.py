@@ -79,6 +79,13 @@ def test_other_files_are_imported_as_they_are(text):
     assert definitions_of(text) is None
 
 
+def test_a_call_of_a_function_that_trains_is_left_out_too():
+    step = "def step(x):\n    x.backward()\n"
+    epoch = "def epoch(rows):\n    [step(row) for row in rows]\n"
+    assert definitions_of(f"{step}{epoch}loss = epoch(data())\n") == f"{step}{epoch}\n"
+    assert definitions_of(f"{step}def shown(x):\n    print(x)\nshown(1)\n") is None
+
+
 def test_a_name_that_is_left_out_is_known_again_where_it_is_bound_plainly():
     text = "a = data()\nb = a\na += 1\na = 1\nc = a\nc += 1\nwhile True:\n    c.backward()\n"
     assert definitions_of(text) == "\n\n\na = 1\nc = a\nc += 1\n\n\n"
