@@ -26,6 +26,8 @@ from .configured import Recipe, configured
 from .factories import factories
 from .stand_ins import imported
 
+WIDTHS = ("in_features", "in_channels", "normalized_shape", "num_features", "num_channels")
+"""Attributes of torch's modules that hold how many features their inputs have."""
 MAX_PARAMETERS = 300_000_000
 MAX_TRIALS = 24
 UNCALLED_S = 5.0
@@ -41,6 +43,9 @@ IDS = frozenset(
     | {"src_tokens", "prev_output_tokens", "text", "indices", "decoder_input_ids", "labels"}
 )
 TIMES = frozenset({"t", "time", "timestep", "timesteps", "times", "noise_level", "sigma"})
+EMBEDDINGS = frozenset({"emb", "temb", "t_emb", "time_emb", "time_embedding"})
+"""A vector for each of a batch: residual blocks of diffusion models take one of the time."""
+HEADS = frozenset({"heads", "num_heads", "n_heads", "n_head", "nhead"})
 IMAGES = frozenset({"img", "image", "images", "imgs", "pixel_values", "video"})
 
 
@@ -186,22 +191,30 @@ def input_sets(module: Any, made_of: dict[str, Any]) -> Iterator[dict[str, Any]]
     if not names:
         raise CannotError("its forward takes no input")
     width = width_of(module, made_of)
-    yield from inputs_of(names, width)
+    yield from inputs_of(names, width, made_of)
     if times := [name for name in optional if name in TIMES and name not in names]:
-        yield from inputs_of([*names, *times], width)
+        yield from inputs_of([*names, *times], width, made_of)
 
 
-def inputs_of(names: list[str], width: int) -> Iterator[dict[str, Any]]:
+def inputs_of(names: list[str], width: int, made_of: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield inputs of those names. The first one varies, and the others follow it: they mostly have
-    its shape. Times are one for each of its batch."""
+    its shape. Times and embeddings are one for each of its batch."""
     import torch
 
-    timed = [name for name in names if name in TIMES] if not TIMES.issuperset(names) else []
-    options = {name: list(tensors_for(name, width)) for name in names if name not in timed}
+    each = TIMES | EMBEDDINGS
+    of_batch = [name for name in names if name in each] if not each.issuperset(names) else []
+    own = {name: value for name, value in made_of.items() if type(value) is int}
+    size = next((value for name, value in own.items() if "emb" in name), width)
+    num_heads = next((value for name, value in own.items() if name in HEADS), 1)
+    options = {
+        name: list(tensors_for(name, width, num_heads)) for name in names if name not in of_batch
+    }
     for number in range(max(map(len, options.values()))):
         inputs = {name: some[min(number, len(some) - 1)]() for name, some in options.items()}
         batch = len(next(iter(inputs.values())))
-        yield {**inputs, **{name: torch.rand(batch) for name in timed}}
+        for name in of_batch:
+            inputs[name] = torch.rand(batch) if name in TIMES else torch.randn(batch, size)
+        yield inputs
 
 
 def width_of(module: Any, made_of: dict[str, Any]) -> int:
@@ -210,7 +223,7 @@ def width_of(module: Any, made_of: dict[str, Any]) -> int:
     import torch
 
     for part in module.modules():
-        for name in ("in_features", "in_channels", "normalized_shape", "num_features"):
+        for name in WIDTHS:
             value = getattr(part, name, None)
             if isinstance(value, tuple) and value:
                 value = value[-1]
@@ -219,9 +232,12 @@ def width_of(module: Any, made_of: dict[str, Any]) -> int:
     return next((one for one in made_of.values() if isinstance(one, int)), 64)
 
 
-def tensors_for(name: str, width: int) -> Iterator[Callable[[], Any]]:
-    """Yield makers of an input of that name, the likeliest first."""
+def tensors_for(name: str, width: int, num_heads: int = 1) -> Iterator[Callable[[], Any]]:
+    """Yield makers of an input of that name, the likeliest first. Queries, keys and values that are
+    joined have a multiple of three times the heads."""
     import torch
+
+    joined = 3 * num_heads * 32
 
     ids = [lambda: torch.randint(0, 16, (2, 32))]
     sequences = [lambda: torch.randn(2, 32, width), lambda: torch.randn(2, width)]
@@ -249,6 +265,9 @@ def tensors_for(name: str, width: int) -> Iterator[Callable[[], Any]]:
         yield from [*images, *signals, *sequences]
     elif "mask" in name:
         yield from [lambda: torch.ones(2, 32, dtype=torch.bool)]
+    elif "qkv" in name:
+        yield from [lambda: torch.randn(2, joined, 64), lambda: torch.randn(2, 64, joined)]
+        yield from sequences
     else:
         yield from [*sequences, *images, *signals, *ids]
 

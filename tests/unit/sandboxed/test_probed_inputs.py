@@ -31,6 +31,33 @@ class Pixels(torch.nn.Module):
         return self.fc(x.view(batch, -1))
 
 
+class Residual(torch.nn.Module):
+    """A block of a diffusion model, as many repositories have it."""
+
+    def __init__(self, channels, emb_channels, use_emb=True):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.GroupNorm(4, channels), torch.nn.Conv2d(channels, channels, 1)
+        )
+        self.project = torch.nn.Linear(emb_channels, channels)
+
+    def forward(self, x, emb):
+        return self.layers(x) + self.project(emb)[..., None, None]
+
+
+class Joined(torch.nn.Module):
+    """Attention over queries, keys and values that are joined."""
+
+    def __init__(self, n_heads):
+        super().__init__()
+        self.n_heads = n_heads
+
+    def forward(self, qkv):
+        _, width, _ = qkv.shape
+        assert width % (3 * self.n_heads) == 0
+        return qkv
+
+
 class Fussy(torch.nn.Module):
     def forward(self, x):
         raise ValueError("no input will do")
@@ -49,6 +76,14 @@ def test_optional_times_are_given_one_for_each_of_the_batch(tracer):
     failed = []
     assert probe.called(Timed(), {}, tracer, failed)
     assert failed, "it was called without times first"
+
+
+@pytest.mark.parametrize(
+    ("cls", "arguments"),
+    [(Residual, {"use_emb": True, "channels": 64, "emb_channels": 24}), (Joined, {"n_heads": 5})],
+)
+def test_inputs_follow_from_what_an_object_is_made_of(tracer, cls, arguments):
+    assert probe.called(cls(**arguments), arguments, tracer, [])
 
 
 @pytest.mark.parametrize("width", [784, 3 * 32 * 32])
