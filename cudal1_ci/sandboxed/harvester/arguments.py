@@ -114,6 +114,8 @@ def options_for(parameter: inspect.Parameter, cls: Any) -> Iterator[Any]:
         yield from configurations(cls, parameter.annotation)
     elif name in PARTS or "Module" in kind or kind.startswith("Callable"):
         yield from parts_for(name, parameter.annotation, cls)
+    elif name == "attention_resolutions":  # of the UNets that diffusion models share
+        yield (2, 4)
     elif kind == "bool" or name.startswith(("use_", "is_", "with_", "has_")):
         yield False
     elif kind == "float":

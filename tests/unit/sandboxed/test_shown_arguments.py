@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.harvester import configured, factories
+from cudal1_ci.sandboxed.harvester.arguments import constructions
 
 
 class Block(torch.nn.Module):
@@ -384,3 +385,12 @@ def test_variants_are_ordered_by_words_then_numbers():
     assert sorted(names, key=configured.variant) == [
         *("net_tiny_5", "net_tiny_12", "net_s12", "net_s24", "s36", "net_large", "net"),
     ]
+
+
+def test_a_unet_of_diffusion_models_is_made_without_a_file_that_shows_how():
+    class UNet(torch.nn.Module):
+        def __init__(self, in_channels, attention_resolutions, num_heads):
+            super().__init__()
+
+    found = next(constructions(UNet))
+    assert found == {"in_channels": 64, "attention_resolutions": (2, 4), "num_heads": 4}
