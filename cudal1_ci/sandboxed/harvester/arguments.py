@@ -72,9 +72,11 @@ def made(cls: Any, arguments: dict[str, Any]) -> Any:
         return cls(**arguments)
     except TypeError as error:
         names = re.findall(r"'(\w+)'", str(error).partition("missing ")[2])
-        if not names or not all(name in NUMBERS for name in names):
+        missing = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+        options = {one.name: [*itertools.islice(options_for(one, cls), 1)] for one in missing}
+        if not options or not all(options.values()):
             raise
-        return cls(**arguments, **{name: NUMBERS[name] for name in names})
+        return cls(**arguments, **{name: some[0] for name, some in options.items()})
 
 
 def constructions(cls: Any, known: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.harvester import configured, factories
-from cudal1_ci.sandboxed.harvester.arguments import constructions
+from cudal1_ci.sandboxed.harvester.arguments import constructions, made
 
 
 class Block(torch.nn.Module):
@@ -394,3 +394,22 @@ def test_a_unet_of_diffusion_models_is_made_without_a_file_that_shows_how():
 
     found = next(constructions(UNet))
     assert found == {"in_channels": 64, "attention_resolutions": (2, 4), "num_heads": 4}
+
+
+def test_what_a_base_class_needs_is_added():
+    class Base(torch.nn.Module):
+        def __init__(self, dim, num_blocks, attention_resolutions):
+            super().__init__()
+            self.found = dim, num_blocks, attention_resolutions
+
+    class Derived(Base):
+        def __init__(self, dim, *args, **kwargs):
+            super().__init__(2 * dim, *args, **kwargs)
+
+    class Unknown(Base):
+        def __init__(self, dim, **kwargs):
+            self.weights = kwargs["weights"]
+
+    assert made(Derived, {"dim": 8}).found == (16, 2, (2, 4))
+    with pytest.raises(KeyError, match="weights"):
+        made(Unknown, {"dim": 8})
