@@ -44,6 +44,9 @@ NUMBERS: dict[str, Any] = {
     **dict.fromkeys(("dropout", "drop", "p", "attn_dropout", "drop_prob", "rate"), 0.0),
     **dict.fromkeys(("codebook_size", "num_codes", "n_embed"), 64),
     **dict.fromkeys(("eps", "epsilon"), 1e-5),
+    **dict.fromkeys(("temperature", "temp", "tau", "alpha", "gamma", "sigma"), 1.0),
+    **dict.fromkeys(("d_k", "d_v", "d_q", "d_qk"), 16),
+    **dict.fromkeys(("pad_idx", "padding_idx", "pad_id", "pad_token_id"), 0),
     **dict.fromkeys(("expansion", "expansion_factor", "mult", "scale_factor", "scale"), 2),
     **dict.fromkeys(("mlp_ratio", "reduction", "reduction_ratio", "expand_ratio", "frames"), 4),
     **dict.fromkeys(("enc_depth", "dec_depth", "num_res_blocks", "n_blocks"), 2),
@@ -52,6 +55,13 @@ NUMBERS: dict[str, Any] = {
     **dict.fromkeys(("activation_fn", "activation", "hidden_act", "act"), "gelu"),
     "levels": (8, 5, 5, 5),
 }
+ALIKE: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r".*vocab.*"), 256),
+    (re.compile(r".*_(pad_idx|padding_idx|pad_id)"), 0),
+    (re.compile(r"(num|n)_.*|.*_(index|idx)"), 4),
+    (re.compile(r"(d|c|dim|ch)_.*|.*_(dim|size|channels|features|ch|dims|width|hid|hidden)"), 64),
+)
+"""Numbers for names that are like others, the first that fits."""
 DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers")
 MAX_DEPTH = 4
 """Layers that a configuration keeps at most."""
@@ -122,10 +132,8 @@ def options_for(parameter: inspect.Parameter, cls: Any) -> Iterator[Any]:
         yield False
     elif kind == "float":
         yield 0.5
-    elif name.startswith(("num_", "n_")) or name.endswith(("_index", "_idx")):
-        yield 4
-    elif name.endswith(("_dim", "_size", "_channels", "_features")) or name.startswith("dim_"):
-        yield 64
+    elif found := [value for pattern, value in ALIKE if pattern.fullmatch(name)]:
+        yield found[0]
     elif kind == "int":
         yield from (4, 64)
     else:

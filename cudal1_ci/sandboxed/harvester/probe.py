@@ -46,6 +46,8 @@ TIMES = frozenset({"t", "time", "timestep", "timesteps", "times", "noise_level",
 EMBEDDINGS = frozenset({"emb", "temb", "t_emb", "time_emb", "time_embedding"})
 """A vector for each of a batch: residual blocks of diffusion models take one of the time."""
 HEADS = frozenset({"heads", "num_heads", "n_heads", "n_head", "nhead"})
+MASKS = ((2, 32), (2, 1, 32), (2, 32, 32), (32, 32))
+"""Shapes of masks, for a batch of two and 32 positions."""
 IMAGES = frozenset({"img", "image", "images", "imgs", "pixel_values", "video"})
 
 
@@ -209,8 +211,13 @@ def inputs_of(names: list[str], width: int, made_of: dict[str, Any]) -> Iterator
     options = {
         name: list(tensors_for(name, width, num_heads)) for name in names if name not in of_batch
     }
-    for number in range(max(map(len, options.values()))):
-        inputs = {name: some[min(number, len(some) - 1)]() for name, some in options.items()}
+    of_masks = [name for name in options if "mask" in name]
+    others = [len(some) for name, some in options.items() if name not in of_masks]
+    numbers = [(number, 0) for number in range(max(others, default=1))]
+    numbers[1:1] = [(0, mask) for mask in range(1, len(MASKS)) if of_masks]
+    for number, mask in numbers:
+        chosen = {name: mask if name in of_masks else number for name in options}
+        inputs = {name: some[min(chosen[name], len(some) - 1)]() for name, some in options.items()}
         batch = len(next(iter(inputs.values())))
         for name in of_batch:
             inputs[name] = torch.rand(batch) if name in TIMES else torch.randn(batch, size)
@@ -259,12 +266,13 @@ def tensors_for(name: str, width: int, num_heads: int = 1) -> Iterator[Callable[
     ]
     if name in TIMES:
         yield from [lambda: torch.rand(1), lambda: torch.rand(2)]
-    elif name in IDS:
+    elif name in IDS or name.endswith(("_seq", "_ids", "_tokens")):
         yield from [*ids, *sequences, *images, *signals]
     elif name in IMAGES:
         yield from [*images, *signals, *sequences]
     elif "mask" in name:
-        yield from [lambda: torch.ones(2, 32, dtype=torch.bool)]
+        for shape in MASKS:
+            yield functools.partial(torch.ones, shape, dtype=torch.bool)
     elif "qkv" in name:
         yield from [lambda: torch.randn(2, joined, 64), lambda: torch.randn(2, 64, joined)]
         yield from sequences

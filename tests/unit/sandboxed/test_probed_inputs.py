@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cudal1_ci.sandboxed.harvester import probe
-from cudal1_ci.sandboxed.harvester.arguments import CannotError
+from cudal1_ci.sandboxed.harvester.arguments import CannotError, constructions
 from cudal1_ci.sandboxed.harvester.configured import Recipe
 
 
@@ -58,6 +58,19 @@ class Joined(torch.nn.Module):
         return qkv
 
 
+class Encoder(torch.nn.Module):
+    """Token ids, and a mask that stands between heads and positions."""
+
+    def __init__(self, n_src_vocab, d_word_vec, pad_idx):
+        super().__init__()
+        self.words = torch.nn.Embedding(n_src_vocab, d_word_vec, padding_idx=pad_idx)
+
+    def forward(self, src_seq, src_mask):
+        x = self.words(src_seq)
+        scores = (x @ x.transpose(1, 2))[:, None].expand(2, 8, 32, 32)
+        return scores.masked_fill(~src_mask.unsqueeze(1), -1e9).softmax(-1)
+
+
 class Fussy(torch.nn.Module):
     def forward(self, x):
         raise ValueError("no input will do")
@@ -84,6 +97,12 @@ def test_optional_times_are_given_one_for_each_of_the_batch(tracer):
 )
 def test_inputs_follow_from_what_an_object_is_made_of(tracer, cls, arguments):
     assert probe.called(cls(**arguments), arguments, tracer, [])
+
+
+def test_ids_and_a_mask_of_another_shape_are_found_by_their_names(tracer):
+    arguments = next(constructions(Encoder))
+    assert arguments == {"n_src_vocab": 256, "d_word_vec": 64, "pad_idx": 0}
+    assert probe.called(Encoder(**arguments), arguments, tracer, [])
 
 
 @pytest.mark.parametrize("width", [784, 3 * 32 * 32])
