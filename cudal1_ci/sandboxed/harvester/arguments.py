@@ -69,7 +69,10 @@ PARTS = frozenset(
     {"net", "fn", "module", "layer", "block", "sublayer", "func", "branch", "f", "submodule"}
     | {"norm", "ff", "mlp", "to_q", "to_k", "to_v", "proj", "head", "backbone", "wrapped"}
 )
-CONFIGS = frozenset({"config", "cfg", "args", "hparams", "configuration", "conf", "opt"})
+CONFIGS = frozenset(
+    {"config", "cfg", "args", "hparams", "configuration", "conf", "opt"}
+    | {"configs", "options", "opts", "params", "flags", "hps"}
+)
 
 
 class CannotError(Exception):
