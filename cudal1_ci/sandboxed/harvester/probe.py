@@ -15,7 +15,9 @@ import importlib
 import inspect
 import itertools
 import math
+import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,14 @@ WIDTHS = ("in_features", "in_channels", "normalized_shape", "num_features", "num
 """Attributes of torch's modules that hold how many features their inputs have."""
 MAX_PARAMETERS = 300_000_000
 MAX_TRIALS = 24
+MAX_REPAIRS = 24
+"""Inputs with a size that an error asks for."""
+WANTED = {
+    re.compile(r"shapes cannot be multiplied \(\d+x(?P<got>\d+) and (?P<want>\d+)x"): -1,
+    re.compile(r"to have (?P<want>\d+) channels, but got (?P<got>\d+) channels"): 1,
+    re.compile(r"normalized_shape=\[(?P<want>\d+)\].*size\[(\d+, )*(?P<got>\d+)\]"): -1,
+}
+"""What torch says of an input's size, and which dimension has it."""
 UNCALLED_S = 5.0
 """For one that a script made and did not call."""
 MAX_SHOWN = 2
@@ -151,13 +161,21 @@ def called(module: Any, made_of: dict[str, Any], tracer: Any, failed: list[str])
     Why others were not taken is appended."""
     import torch
 
-    for inputs in itertools.islice(input_sets(module, made_of), MAX_TRIALS):
+    untried = itertools.islice(input_sets(module, made_of), MAX_TRIALS)
+    repairs: deque[dict[str, Any]] = deque()
+    seen: set[tuple[Any, ...]] = set()
+    while (inputs := repairs.popleft() if repairs else next(untried, None)) is not None:
         try:
             tracer.local.is_busy = True
             with torch.no_grad():
                 module(**inputs)
         except Exception as error:  # noqa: BLE001 - other inputs may do
             failed.append(f"{type(error).__name__}: {error}")
+            for other in repaired(inputs, error):
+                shapes = tuple(one.shape for one in other.values())
+                if shapes not in seen and len(seen) < MAX_REPAIRS:
+                    seen.add(shapes)
+                    repairs.append(other)
             continue
         finally:
             tracer.local.is_busy = False
@@ -165,6 +183,21 @@ def called(module: Any, made_of: dict[str, Any], tracer: Any, failed: list[str])
             module(**inputs)
         return True
     return False
+
+
+def repaired(inputs: dict[str, Any], error: Exception) -> Iterator[dict[str, Any]]:
+    """Yield the same inputs with one size changed: torch says which one it wants of a product, a
+    convolution or a normalization."""
+    for pattern, place in WANTED.items():
+        said = pattern.search(str(error))
+        if said is None:
+            continue
+        got, want = int(said["got"]), int(said["want"])
+        for name, one in inputs.items():
+            if one.is_floating_point() and one.ndim > abs(place) and one.shape[place] == got:
+                shape = list(one.shape)
+                shape[place] = want
+                yield {**inputs, name: one.new_empty(shape).normal_()}
 
 
 def call_uncalled(names: dict[str, Any], tracer: Any, limited: Callable[[float], Any]) -> None:

@@ -71,6 +71,19 @@ class Encoder(torch.nn.Module):
         return scores.masked_fill(~src_mask.unsqueeze(1), -1e9).softmax(-1)
 
 
+class Marked(torch.nn.Module):
+    """Values, what is known of their times, and pictures of another number of channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_values, self.norm = torch.nn.Linear(7, 8), torch.nn.LayerNorm(5)
+        self.of_marks, self.of_pictures = torch.nn.Linear(5, 8), torch.nn.Conv1d(11, 8, 1)
+
+    def forward(self, x, x_mark, pictures):
+        x = self.of_values(x) + self.of_marks(self.norm(x_mark))
+        return x.mean(1) + self.of_pictures(pictures).mean(2)
+
+
 class Fussy(torch.nn.Module):
     def forward(self, x):
         raise ValueError("no input will do")
@@ -97,6 +110,12 @@ def test_optional_times_are_given_one_for_each_of_the_batch(tracer):
 )
 def test_inputs_follow_from_what_an_object_is_made_of(tracer, cls, arguments):
     assert probe.called(cls(**arguments), arguments, tracer, [])
+
+
+def test_a_size_that_an_error_asks_for_is_tried(tracer):
+    failed = []
+    assert probe.called(Marked(), {}, tracer, failed)
+    assert len(failed) < probe.MAX_REPAIRS
 
 
 def test_ids_and_a_mask_of_another_shape_are_found_by_their_names(tracer):
