@@ -133,6 +133,15 @@ def rounded_as(
     return cast if error >= CAST_SHARE * torch.finfo(cast).eps * scale else dtype
 
 
+def rounded(
+    exact: torch.Tensor, dtype: torch.dtype, cast: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return floats as a dtype holds them; under autocast, float32 as `cast` does."""
+    if cast is not None and dtype == torch.float32:
+        return exact.to(cast).to(dtype)
+    return exact.to(dtype)
+
+
 def tolerance(
     reference: torch.Tensor,
     oracle: torch.Tensor | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 
@@ -65,14 +66,28 @@ def accept(case: Case, oracle: Outputs) -> str | None:
     while True:
         if not any(one and is_stated(case, number) for number, one in enumerate(case.oracle)):
             case.oracle = [None] * len(expected)
+            case.lost = {}
         case.usual = usual_errors(case)
         case.noise = find_noise(case, case.usual)
         misfits = find_misfits(case)
         if not misfits:
             return reasons[min(reasons)] if reasons else None
         reasons |= misfits
+        keep_lost(case, misfits)
         # What is noise on the other trials is found again without these.
         case.oracle = [None if n in misfits else one for n, one in enumerate(case.oracle)]
+
+
+def keep_lost(case: Case, numbers: Iterable[int]) -> None:
+    """Keep what float64 holds on inputs that the workload does not state, where the reference is
+    far from it: a layer normalization by hand in float16, whose squares overflow, returns zeros
+    there, and a fused one the truth. Both are right."""
+    if case.given is not None:
+        return
+    for number in numbers:
+        exact = case.oracle[number]
+        if exact is not None and not is_stated(case, number):
+            case.lost[number] = exact
 
 
 def find_misfits(case: Case) -> dict[int, str]:

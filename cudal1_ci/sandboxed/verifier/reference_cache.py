@@ -162,7 +162,7 @@ def tensors_of(case: Case) -> Iterator[torch.Tensor]:
         yield from one.tensors
     for answer in answers:
         yield from outputs_of(answer)
-    for outputs in case.oracle:
+    for outputs in (*case.oracle, *case.lost.values()):
         yield from outputs or ()
     for budgets in case.tolerances:
         yield from (budget.local for budget in budgets if budget.local is not None)

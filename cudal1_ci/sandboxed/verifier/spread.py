@@ -254,8 +254,17 @@ def widened(
     most = most_of(truth, scale, ours.dtype, found, case.cast)
     found = with_wide(found, wide, most)
     if share_of(found > most) > MOST_JUMPS:
-        return budget
+        return guessed(case, ours, budget, dtype)
     return with_spread(known(case, number, leaf, budget), dtype, truth, found, most)
+
+
+def guessed(case: Case, ours: torch.Tensor, budget: Tolerance, dtype: torch.dtype) -> Tolerance:
+    """Return a guess for the `dtype` that autocast rounds an output to, where the output holds
+    float32 and neither float64 nor its spread says more."""
+    if not budget.is_guessed or dtype == ours.dtype:
+        return budget
+    share = torch.finfo(dtype).eps
+    return tolerance(ours, None, None, case.accelerator.device, share, cast=case.cast)
 
 
 def known(case: Case, number: int, leaf: int, budget: Tolerance) -> Tolerance:

@@ -251,3 +251,40 @@ def test_generators_are_found_in_deep_models_at_once():
     for _ in range(60):
         model = torch.nn.Sequential(model, torch.nn.ReLU())
     assert [id(one) for one in generators_among([model, {"again": model}])] == [id(found)]
+
+
+def lost_case(dtype, trials, autocast=None):
+    """A case of inference whose reference returns zeros in place of what float64 holds."""
+    case, oracle = case_of(dtype, train=False)
+    case.autocast = autocast
+    for number, truth in enumerate(oracle):
+        truth[BIAS] = case.expected.outputs[number][BIAS].double()
+    for number in trials:
+        case.expected.outputs[number][OUTPUT] = torch.zeros(SIZE, dtype=dtype)
+    learned(case, oracle)
+    return case, oracle
+
+
+@pytest.mark.parametrize(("trial", "is_right"), [(ZEROS, True), (1, False)])
+def test_what_float64_holds_is_right_where_the_reference_lost_it(trial, is_right):
+    """Squares that overflow, on inputs that the workload does not state."""
+    case, oracle = lost_case(torch.float16, [trial])
+    truth = oracle[trial][OUTPUT].half()
+    assert passes(case, OUTPUT, lambda said: said, [trial])
+    assert passes(case, OUTPUT, lambda said: truth, [trial]) is is_right
+    assert not passes(case, OUTPUT, lambda said: truth + 0.02, [trial])
+    assert not passes(case, OUTPUT, lambda said: truth / 2, [trial])
+
+
+def test_float64_is_not_right_where_it_knows_nothing_of_stated_inputs():
+    case, oracle = lost_case(torch.float16, ALL)
+    truth = oracle[ZEROS][OUTPUT].half()
+    assert not case.lost
+    assert not passes(case, OUTPUT, lambda said: truth, [ZEROS])
+
+
+def test_under_autocast_what_was_lost_has_the_tolerance_of_its_dtype():
+    case, oracle = lost_case(torch.float32, [ZEROS], "bfloat16")
+    truth = oracle[ZEROS][OUTPUT].float()
+    assert passes(case, OUTPUT, lambda said: truth.bfloat16().float(), [ZEROS])
+    assert not passes(case, OUTPUT, lambda said: truth * 1.1, [ZEROS])

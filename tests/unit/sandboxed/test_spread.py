@@ -281,3 +281,45 @@ def test_on_stated_inputs_no_element_may_jump_where_many_do(truth, monkeypatch):
     off[0] += 0.5
     outputs = [[off if is_stated(case, n) else truth.clone()] for n in range(len(NAMES))]
     assert verdict_of(case, outputs) == "incorrect_values"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "moves", "by", "status"),
+    [
+        (torch.bfloat16, 0.02, 0.06, "passed"),
+        (torch.bfloat16, 0.005, 0.06, "incorrect_values"),
+        (torch.bfloat16, 0.02, 0.3, "incorrect_values"),
+        (torch.float32, 0.02, 0.06, "incorrect_values"),
+    ],
+)
+def test_a_hundredth_is_no_limit_of_what_rounding_may_explain_in_bfloat16(
+    truth, monkeypatch, dtype, moves, by, status
+):
+    """A loss that is the difference of logarithms: all its elements are off by that much."""
+    truth = truth.to(dtype)
+    case, _ = case_with(truth, monkeypatch, torch.full((SIZE,), moves))
+    assert verdict(case, truth + by) == status
+
+
+@pytest.mark.parametrize(
+    ("autocast", "share", "by", "status"),
+    [
+        ("bfloat16", 0.02, 0.03, "passed"),
+        ("bfloat16", 0.02, 0.3, "incorrect_values"),
+        (None, 0.02, 0.03, "incorrect_values"),
+        ("bfloat16", 0.001, 0.03, "incorrect_values"),
+    ],
+)
+def test_where_many_elements_jump_under_autocast_its_dtype_is_the_guess(
+    truth, monkeypatch, autocast, share, by, status
+):
+    """A gradient in float32 behind products in bfloat16, of which float64 knows nothing."""
+    jumps = torch.zeros(SIZE)
+    jumps[: int(share * SIZE)] = 5.0
+    case, _ = case_with(truth, monkeypatch, jumps)
+    case.autocast = autocast
+    case.oracle, case.tolerances = [None] * len(NAMES), []
+    settle_tolerances(case)
+    learn_missing(case, None, None)
+    case.jumps.clear()
+    assert verdict(case, truth + by) == status

@@ -104,6 +104,8 @@ def test_an_answer_is_off_by_the_budget_of_its_trial():
         ties={},
         signs=None,
         noise={},
+        jumps={},
+        lost={},
         expected=SimpleNamespace(outputs=[ours]),
         accelerator=SimpleNamespace(device=torch.device("cpu")),
         truth=lambda _: [torch.ones(3, dtype=torch.float64)],

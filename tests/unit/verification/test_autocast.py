@@ -144,6 +144,18 @@ def test_float32_that_autocast_makes_of_shorter_floats_has_their_tolerance(sessi
     assert found.status in ("precision", "incorrect_values"), found
 
 
+def test_gradients_that_rounding_moves_much_have_the_tolerance_of_autocast(session):
+    """A softmax of a low temperature: float64 explains none of its gradients."""
+    before = """z = self.fc(x) / 0.05
+        e = torch.exp(z - z.max(-1, keepdim=True).values)"""
+    problem = problem_of(dtype="float32", mode="train", result="e / e.sum(-1, True)", before=before)
+    result = "(self.fc(x) * 20.0).softmax(-1)"
+    found = session.examine(problem, candidate_of(problem, result))
+    assert found.status == "passed", found
+    wrong = session.examine(problem, candidate_of(problem, result.replace("20.0", "18.0")))
+    assert wrong.status == "incorrect_values", wrong
+
+
 def test_what_autocast_leaves_in_float32_must_stay_in_it(session):
     problem = problem_of(dtype="float32", result="self.norm(x).softmax(-1)")
     assert session.check(problem).status == "passed"

@@ -1128,3 +1128,36 @@ def test_other_parameters_are_compared_under_one_seed_where_that_is_asked_for(
     assert verdict.status == status, verdict
     assert rule in {finding.rule for finding in verdict.findings}
     assert "state.keys" not in {finding.rule for finding in same.findings}
+
+
+DISTILLED = """
+class Model(nn.Module):
+    def forward(self, x, z):
+        return {loss} * 4
+"""
+
+
+def distilled(loss: str) -> str:
+    return DISTILLED.format(loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_right"),
+    [
+        ("F.kl_div(a, b, reduction='batchmean', log_target=True)", True),
+        ("F.kl_div(a, b, reduction='batchmean', log_target=True) * 1.2", False),
+        ("-(b.exp() * a).sum(-1).mean()", False),
+    ],
+    ids=["log", "scaled", "without entropy"],
+)
+def test_a_loss_in_bfloat16_may_be_off_by_what_rounding_does_to_it(session, loss, is_right):
+    """The difference of two logarithms, each of which is rounded by a hundredth."""
+    before = "a, b = (x / 2).log_softmax(-1), (z / 2).log_softmax(-1)\n        return"
+    source = distilled("((z / 2).softmax(-1) * ((z / 2).softmax(-1).log() - a)).sum(-1).mean()")
+    source = source.replace("return", before)
+    args = [tensor(64, 100, dtype="bfloat16", requires_grad=True) for _ in range(2)]
+    problem = problem_of(source, *args, mode="train")
+    candidate = distilled(loss).replace("return", before)
+    evaluation = evaluate(session, problem, candidate)
+    wanted = "passed" if is_right else "incorrect_values"
+    assert evaluation.verdict.status == wanted, evaluation.verdict
