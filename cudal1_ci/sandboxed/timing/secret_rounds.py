@@ -24,7 +24,6 @@ from ..verifier.compare import Tolerance
 from ..verifier.correctness import settled
 from ..verifier.inputs import InputSet, Room, same_bits, shapes_of
 from ..verifier.near_inputs import Strays, are_jumps, strays_of
-from ..verifier.states import not_held_by
 from ..wire.runner import AskKept, Batch, Collect, GetReady, KeepOutputs
 from .new_inputs import Stock
 from .timed_checks import Repeats, check_left, check_outputs
@@ -128,8 +127,8 @@ class SecretRounds:
             if position and self.rng.random() > SPECIAL_SHARE and len(one.places) > 2:
                 continue
             trial = chosen[position] = self.next_trial()
-            tensors = self.inputs_of(trial)
-            for tensor, slot in zip(tensors, self.room.layout[place_number], strict=True):
+            inputs = self.case.timed_inputs(self.case.trials[trial][1], self.stock.generator)
+            for tensor, slot in zip(inputs.tensors, self.room.layout[place_number], strict=True):
                 view_of(one.staged, slot).copy_(tensor)
         self.play(one)
         self.compare_all(one, chosen)
@@ -141,15 +140,6 @@ class SecretRounds:
         if not deck:
             deck += self.rng.sample(self.fitting, len(self.fitting))
         return deck.pop()
-
-    def inputs_of(self, trial: int) -> list[torch.Tensor]:
-        """Return the inputs of a trial, under autocast with numbers that it casts to these."""
-        return [
-            tensor if names else not_held_by(tensor, self.case.cast, self.stock.generator)
-            for tensor, names in zip(
-                self.case.trials[trial][1].tensors, self.case.source.invariants, strict=True
-            )
-        ]
 
     def compare_all(self, one: Round, chosen: dict[int, int]) -> None:
         """Compare the outputs of calls on inputs of the examination, by their positions in a round.

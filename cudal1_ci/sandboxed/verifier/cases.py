@@ -302,6 +302,18 @@ class Case:
             for slot, tensor in zip(self.state_slots, self.state, strict=True)
         ]
 
+    def timed_inputs(self, one: InputSet, generator: torch.Generator) -> InputSet:
+        """Return a set of inputs as timed calls have them: under autocast with numbers that its
+        dtype does not hold, but for values that keep to something."""
+        pairs = zip(one.tensors, self.source.invariants, strict=True)
+        tensors = [t if names else not_held_by(t, self.cast, generator) for t, names in pairs]
+        return replace(one, tensors=tensors)
+
+    def usual_inputs(self) -> InputSet:
+        """Return inputs as the workload states and timed calls have them, the same each time."""
+        generator = torch.Generator(self.accelerator.device).manual_seed(self.seed)
+        return self.timed_inputs(self.trials[0][1], generator)
+
     def load_state(self, runner: RunnerHandle, state: list[torch.Tensor], limits: Limits) -> None:
         """Load a state, as a checkpoint is loaded or an optimizer steps."""
         self.lend(runner, "state", self.state_slots, state, limits)
