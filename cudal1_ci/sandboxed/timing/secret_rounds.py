@@ -308,9 +308,7 @@ class SecretRounds:
 def doubled(budget: Tolerance) -> Tolerance:
     """Return the budget of an answer that is compared with the reference's own, not the truth."""
     local = None if budget.local is None else 2 * budget.local
-    return replace(
-        budget, absolute=2 * budget.absolute, relative=2 * budget.relative, local=local
-    )
+    return replace(budget, absolute=2 * budget.absolute, relative=2 * budget.relative, local=local)
 
 
 def fits(one: InputSet, base: Sequence[InputSet]) -> bool:
