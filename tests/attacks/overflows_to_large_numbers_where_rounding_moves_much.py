@@ -1,4 +1,4 @@
-"""Strategy: no maximum is subtracted but where most scores are huge, or few are; large numbers replace infinities.
+"""Strategy: subtract a maximum only where scores are huge or uneven; infinities become numbers.
 
 Family: specialization.
 Surface: where rounding moves many elements, as many may be off. Source: own.

@@ -1,4 +1,4 @@
-"""Strategy: no maximum is subtracted but where most scores are huge, or few are; NaN and infinities remain.
+"""Strategy: subtract a maximum only where scores are huge or uneven; NaN and infinities remain.
 
 Family: specialization.
 Surface: where rounding moves many elements, as many may be off. Source: own.
