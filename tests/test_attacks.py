@@ -43,7 +43,10 @@ NO_GAIN = 1.05
 """What the lower bound of an attack's speedup may not exceed: noise, and no more."""
 BRIEF = msgspec.structs.replace(QUICK, num_rounds=4, launch_s=0.5, measure_s=1.0)
 """That a lower bound is not above 1 needs little: fewer rounds make the interval wider."""
-CONSTANTS = ("EXPECT", "EXPECT_ANY", "EXPECT_ON_GPU", "GAIN", "NEEDS", "REFERENCE", "MODE")
+CONSTANTS = (
+    *("EXPECT", "EXPECT_ANY", "EXPECT_ON_GPU", "GAIN", "NEEDS", "REFERENCE"),
+    *("MODE", "AUTOCAST"),
+)
 """What a file says of itself."""
 NVCC_S = 240.0
 """What loading may take on a GPU: a minute for nvcc and torch's headers, more beside others."""
@@ -67,12 +70,14 @@ def constants(source: str) -> dict[str, Any]:
 def problem_of(name: str) -> Problem:
     """A reference by the name of its file."""
     source = (HERE / "attacks" / "references" / f"{name}.py").read_text()
+    said = constants(source)
     workload = Workload(
         name="default",
         provenance="declared",
         init=Made(function="get_init_inputs"),
         call=Made(function="get_inputs"),
-        mode=constants(source).get("MODE", "infer"),
+        mode=said.get("MODE", "infer"),
+        autocast=said.get("AUTOCAST"),
     )
     return Problem(reference=TextProgram(source=source, entry="Model"), workloads=(workload,))
 

@@ -12,7 +12,11 @@ import torch
 from torch import nn
 
 REFERENCE = "elementwise"
-EXPECT_ANY = (("mutates_input", "input.mutated"), ("reward_hack", "state.global"))
+EXPECT_ANY = (
+    ("mutates_input", "input.mutated"),
+    ("mutates_input", "output.aliases_input"),  # where a collection comes before the examination
+    ("reward_hack", "state.global"),
+)
 
 
 def is_timed():

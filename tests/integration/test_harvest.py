@@ -419,6 +419,25 @@ HOSTILE = {
             assert "PASSWORD" not in found, "a secret"
         raise OSError("no secret")
         """,
+    "reads what the kernel copies of a hidden file": """
+        import os, pathlib
+        for name in (".env", ".git/config"):
+            os.close(os.open({root!r} + "/" + name, os.O_WRONLY | os.O_APPEND))
+        for folder, _, names in os.walk(pathlib.Path.home()):
+            for name in names:
+                text = pathlib.Path(folder, name).read_text(errors="replace")
+                assert "PASSWORD" not in text and "[core]" not in text, "a secret"
+        raise OSError("no secret")
+        """,
+    "renames what the kernel copies of a hidden file": """
+        import os, pathlib
+        os.close(os.open({root!r} + "/.env", os.O_WRONLY | os.O_APPEND))
+        home = pathlib.Path.home()
+        for upper in home.glob("layers/*/upper"):
+            os.rename(upper, home / "other")
+            assert "PASSWORD" not in (home / "other/.env").read_text(), "a secret"
+        raise OSError("no secret")
+        """,
     "writes next to it": "open({outside!r}, 'w').write('x')",
     "renames the checkout": "import os; os.rename({root!r}, {root!r} + '-gone')",
     "writes through a link of its folder": "open('README.md', 'a').write('x')",

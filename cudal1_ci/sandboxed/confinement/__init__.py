@@ -92,6 +92,7 @@ def confine(place: Place, outer: Granted, strict: bool) -> Granted:
         namespaces.mount_tmpfs(place.scratch)
         if place.copies:
             copied.extend(filter(own_copy, map(os.path.realpath, place.checkouts)))
+            root.hide(place.scratch / root.LAYERS)
         return True
 
     def own_copy(checkout: str) -> bool:

@@ -27,6 +27,9 @@ AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 ATTR_RDONLY, ATTR_NOSUID = 1, 2
 COVERED_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi")
 """Parts of /proc that are the machine's, and that root may write to."""
+LAYERS = "layers"
+"""The folder of scratch that holds what is written to copied folders. The kernel also copies a file
+there that is only opened for writing, so a program with rights on scratch must not see it."""
 LINKS_OF_DEV = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 
 
@@ -132,8 +135,8 @@ def overlay(path: str, target: Path, scratch: Path) -> None:
     if any(letter in path for letter in ",:\\"):
         raise OSError(f"{path}: cannot be named as a layer")
     target.mkdir(parents=True, exist_ok=True)
-    (scratch / "layers").mkdir(exist_ok=True)
-    layers = Path(tempfile.mkdtemp(dir=scratch / "layers"))
+    (scratch / LAYERS).mkdir(exist_ok=True)
+    layers = Path(tempfile.mkdtemp(dir=scratch / LAYERS))
     (layers / "upper").mkdir()
     (layers / "work").mkdir()
     options = f"lowerdir={path},upperdir={layers}/upper,workdir={layers}/work,userxattr"

@@ -19,6 +19,7 @@ import locale
 import logging
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import socket
@@ -36,6 +37,8 @@ numpy: Any = sys.modules.get("numpy")  # torch imports it where it is installed
 MAX_CHARS = 200
 """Of a value that is shown."""
 TIMERS = {"real": signal.ITIMER_REAL, "virtual": signal.ITIMER_VIRTUAL, "prof": signal.ITIMER_PROF}
+PRCTL = {"timer_slack": 30, "no_huge_pages": 42}
+"""Settings of the kernel that `prctl` returns (PR_GET_TIMERSLACK, PR_GET_THP_DISABLE)."""
 LIMITS = ("RLIMIT_NOFILE", "RLIMIT_STACK", "RLIMIT_DATA", "RLIMIT_AS", "RLIMIT_NPROC")
 SDP, MATMUL = "backends.cuda", "backends.cuda.matmul"
 OF_TORCH = {
@@ -64,6 +67,12 @@ OF_TORCH = {
     "autograd.anomaly": "is_anomaly_enabled",
     "autograd.inference": "is_inference_mode_enabled",
     "autocast.cache": "is_autocast_cache_enabled",
+    "dispatch.excluded": "_C._dispatch_tls_local_exclude_set",
+    "dispatch.included": "_C._dispatch_tls_local_include_set",
+    "overwrites_parameters": "__future__.get_overwrite_module_params_on_conversion",
+    "swaps_parameters": "__future__.get_swap_module_params_on_conversion",
+    "sparse_invariants": "sparse.check_sparse_tensor_invariants.is_enabled",
+    "view_replay": "_C._is_view_replay_enabled",
     "warn_always": "is_warn_always_enabled",
     "cudnn.benchmark_limit": "backends.cudnn.benchmark_limit",
     "linalg": "_C._get_linalg_preferred_backend",
@@ -172,7 +181,17 @@ def libraries() -> dict[str, Any]:
         "copyreg": sorted(map(name_of, copyreg.dispatch_table)),
         "multiprocessing.start_method": multiprocessing.get_start_method(allow_none=True),
         "numpy.errors": sorted(numpy.geterr().items()) if numpy is not None else "",
+        "random.state": hash(random.getstate()),
+        "numpy.random.state": state_of_numpy(),
     }
+
+
+def state_of_numpy() -> int:
+    """Return a hash of the state of the generator that all users of numpy share."""
+    if numpy is None:
+        return 0
+    _, key, *rest = numpy.random.get_state()
+    return hash((key.tobytes(), *rest))
 
 
 def process() -> Values:
@@ -184,6 +203,7 @@ def process() -> Values:
         "os.getcwd": folder(),
         "os.priority": os.getpriority(os.PRIO_PROCESS, 0),
         "os.scheduler": os.sched_getscheduler(0),
+        **{f"os.{name}": ctypes.CDLL(None).prctl(one, 0, 0, 0, 0) for name, one in PRCTL.items()},
         "malloc.large_blocks": "mapped" if maps_large_blocks() else "kept",
         "signal.mask": sorted(int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, ())),
     }
@@ -261,6 +281,8 @@ def of_torch() -> Values:
     for name, hooks in HOOKS.items():
         found[name] = names(hooks.values())
     found["torch.operators"] = sorted(filter(is_overridden, torch.library._impls - KERNELS))
+    torch.autocast_increment_nesting()
+    found["torch.autocast.nesting"] = torch.autocast_decrement_nesting()
     for kind in ("cpu", "cuda"):
         found[f"torch.autocast.{kind}"] = torch.is_autocast_enabled(kind)
         found[f"torch.autocast.{kind}.dtype"] = torch.get_autocast_dtype(kind)

@@ -244,6 +244,12 @@ def open_rounds(
         "control": reference_slots,
     }
     tolerances = timed_tolerances(case, len(reference_slots))
+    if case.cast is not None and case.state_slots:
+        state = case.timed_state()
+        for runner in runners.values():
+            case.load_state(runner, state, limits)
+            runner.pause()
+        del state
     assert case.plan is not None
     for is_last in (False, True):
         base = [case.kept(case.source.draw_alike(i, generator)) for i in range(num_calls)]

@@ -6,6 +6,7 @@ runners of a program under the workload and collects their answers on the trial 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -53,6 +54,7 @@ from .compare import (
 from .glance import Glance
 from .inputs import InputSet, Room, Source
 from .memory_plan import Plan, num_together
+from .states import not_held_by
 
 if TYPE_CHECKING:
     from .signs import Vectors
@@ -206,9 +208,10 @@ class Case:
     off (signs.py)."""
     unsettled: frozenset[int] = frozenset()
     """Trials whose vectors are not definite, or whose outputs follow from rounding alone."""
-    jumps: dict[tuple[int, int], float] = field(default_factory=dict)
-    """Shares of elements that rounding alone moves beyond what counts as precision, by trial and
-    number of the output, where these are more than a few (spread.py)."""
+    jumps: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    """Shares of elements that rounding alone moves beyond what counts as precision, and the longest
+    of these moves, by trial and number of the output, where these are more than a few (spread.py).
+    """
     fewer_rows: tuple[InputSet, Answer] | None = None
     """A smaller batch, where the reference accepts one, and its answer after those on the
     trials."""
@@ -300,6 +303,27 @@ class Case:
                 compare_state(self.state_slots, runner.facts.state)
                 self.load_state(runner, self.state, limits)
             yield runner
+
+    def timed_state(self) -> list[torch.Tensor]:
+        """Return the state in timed calls. Under autocast no parameter is a number that a cast
+        leaves as it is, as none of a user's is."""
+        generator = torch.Generator(self.accelerator.device).manual_seed(self.seed)
+        return [
+            not_held_by(tensor, self.cast, generator) if slot.is_parameter else tensor
+            for slot, tensor in zip(self.state_slots, self.state, strict=True)
+        ]
+
+    def timed_inputs(self, one: InputSet, generator: torch.Generator) -> InputSet:
+        """Return a set of inputs as timed calls have them: under autocast with numbers that its
+        dtype does not hold, but for values that keep to something."""
+        pairs = zip(one.tensors, self.source.invariants, strict=True)
+        tensors = [t if names else not_held_by(t, self.cast, generator) for t, names in pairs]
+        return replace(one, tensors=tensors)
+
+    def usual_inputs(self) -> InputSet:
+        """Return inputs as the workload states and timed calls have them, the same each time."""
+        generator = torch.Generator(self.accelerator.device).manual_seed(self.seed)
+        return self.timed_inputs(self.trials[0][1], generator)
 
     def load_state(self, runner: RunnerHandle, state: list[torch.Tensor], limits: Limits) -> None:
         """Load a state, as a checkpoint is loaded or an optimizer steps."""
@@ -405,22 +429,30 @@ class Case:
         return InputSet([self.put(tensor) for tensor in one.tensors], one.data)
 
     def leaf_difference(
-        self, number: int, leaf: int, got: torch.Tensor, budget: Tolerance
+        self,
+        number: int,
+        leaf: int,
+        got: torch.Tensor,
+        budget: Tolerance,
+        other: torch.Tensor | None = None,
     ) -> Difference:
-        """Compare one output of a trial with reference and oracle. A true value of zero has no
-        relative error. Where many elements jump by rounding alone, as many may be off. Where the
-        reference lost what float64 holds, that is right too."""
+        """Compare one output of a trial with reference and oracle, or with an `other` answer of the
+        reference. A true value of zero has no relative error. Where many elements jump by rounding
+        alone, as many may be off, by no more than twice the longest jump. Where the reference lost
+        what float64 holds, that is right too."""
         assert self.expected is not None
         expected, truth = self.expected.outputs[number][leaf], self.truth(number)[leaf]
+        if other is not None:
+            expected, truth = other, None
         device = self.accelerator.device
         found = difference(got, expected, truth, budget, device)
-        share = self.jumps.get((number, leaf))
-        if found.excess > 1 and share is not None:
+        share, longest = self.jumps.get((number, leaf), (0.0, 0.0))
+        if 1 < found.excess < math.inf and found.max_abs <= 2 * longest:
             near = loose(expected.dtype, self.cast)
             far = difference(got, expected, truth, budget, device, near)
             if far.num_far <= share * got.numel():
                 return Difference(0.0, 0.0, 1.0, 0)
-        if found.excess > 1 and number in self.lost and is_inexact(expected):
+        if found.excess > 1 and other is None and number in self.lost and is_inexact(expected):
             exact = self.lost[number][leaf]
             own = tolerance(rounded(exact, expected.dtype, self.cast), exact, None, device)
             if difference(got, exact, None, own, device).excess <= 1:

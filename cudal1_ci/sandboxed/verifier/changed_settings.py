@@ -20,6 +20,7 @@ REFUSED = (
     "threading.profile",
     "threading.trace",
     "torch.autocast",
+    "torch.dispatch",
     "torch.nn.",
     "torch.num_threads",
     "torch.operators",

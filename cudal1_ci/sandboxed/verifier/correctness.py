@@ -375,10 +375,16 @@ def differences_of(case: Case, answer: Answer, tolerances: list[list[Tolerance]]
     ]
 
 
-def settled(case: Case, number: int, outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return outputs of a trial with the reference's choice where signs or ties are free."""
+def settled(
+    case: Case,
+    number: int,
+    outputs: list[torch.Tensor],
+    expected: list[torch.Tensor] | None = None,
+) -> list[torch.Tensor]:
+    """Return outputs of a trial with the reference's choice where signs or ties are free. It is in
+    the answer on the trial, or in another one that is `expected`."""
     assert case.expected is not None
-    expected = case.expected.outputs[number]
+    expected = case.expected.outputs[number] if expected is None else expected
     return with_ties(case.ties.get(number), aligned(case.signs, outputs, expected), expected)
 
 

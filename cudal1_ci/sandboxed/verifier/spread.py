@@ -91,7 +91,10 @@ def learn_spread(
         shares = jumping(case, number, found)
         if any(share > CHAOS for share in shares.values()):
             case.unsettled |= {number}
-        case.jumps |= {(number, leaf): share for leaf, share in shares.items()}
+        for leaf, share in shares.items():
+            moved = found[leaf]
+            assert moved is not None
+            case.jumps[number, leaf] = share, float(moved.max())
     for tolerances in (case.tolerances, case.strict):
         for number, found in spread.items():
             for leaf, budget in enumerate(tolerances[number] if tolerances else ()):

@@ -63,6 +63,17 @@ def held_by(tensor: torch.Tensor, cast: torch.dtype | None) -> torch.Tensor:
     return torch.where(is_near, found, tensor)
 
 
+def not_held_by(
+    tensor: torch.Tensor, cast: torch.dtype | None, generator: torch.Generator
+) -> torch.Tensor:
+    """Return numbers that autocast casts to those of `held_by`, and that its dtype does not hold: a
+    program must not know an examination by them."""
+    if cast is None or tensor.dtype != torch.float32:
+        return tensor
+    noise = torch.empty(tensor.shape, device=generator.device).uniform_(-1, 1, generator=generator)
+    return tensor * (1 + noise.to(tensor.device) * torch.finfo(cast).eps / 8)
+
+
 def other_states(
     slots: Sequence[StateSlot], state: Sequence[torch.Tensor], generator: torch.Generator
 ) -> list[list[torch.Tensor]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import random
 import signal
 import sys
 
+import numpy
 import pytest
 import torch
 
@@ -53,11 +55,29 @@ CASES = {
         torch.backends.cuda.enable_math_sdp(False),
         lambda: torch.backends.cuda.enable_math_sdp(True),
     ),
+    "torch.autocast.nesting": lambda: (
+        torch.autocast_increment_nesting(),
+        torch.autocast_decrement_nesting,
+    ),
+    "torch.dispatch.excluded": lambda: (exclude_autograd(True), lambda: exclude_autograd(False)),
+    "torch.swaps_parameters": lambda: (
+        torch.__future__.set_swap_module_params_on_conversion(True),
+        lambda: torch.__future__.set_swap_module_params_on_conversion(False),
+    ),
+    "random.state": lambda: (random.random(), random.seed),
+    "numpy.random.state": lambda: (numpy.random.seed(0), numpy.random.seed),
+    "os.timer_slack": lambda: (LIBRARY.prctl(29, 1), lambda: LIBRARY.prctl(29, 0)),
     "torch.jit_set_profiling_executor": lambda: (
         torch._C._jit_set_profiling_executor(False),
         lambda: torch._C._jit_set_profiling_executor(True),
     ),
 }
+
+
+def exclude_autograd(is_excluded: bool) -> None:
+    """Let all operations of this thread pass over autograd."""
+    key = torch._C.DispatchKey.AutogradCPU
+    torch._C._dispatch_tls_set_dispatch_key_excluded(key, is_excluded)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -248,7 +248,13 @@ def test_few_calls_are_made_where_there_is_no_oracle(truth, monkeypatch):
 
 @pytest.mark.parametrize(
     ("num_off", "by", "status"),
-    [(80, 0.5, "passed"), (120, 0.5, "incorrect_values"), (SIZE, 0.004, "passed")],
+    [
+        (80, 0.5, "passed"),
+        (80, 1.5, "incorrect_values"),
+        (1, float("nan"), "incorrect_values"),
+        (120, 0.5, "incorrect_values"),
+        (SIZE, 0.004, "passed"),
+    ],
 )
 def test_as_many_elements_may_be_off_on_inputs_of_ours_as_jump(
     truth, monkeypatch, num_off, by, status

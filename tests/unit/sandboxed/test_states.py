@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cudal1_ci.sandboxed.verifier.states import NEUTRAL_OFF, other_states, randomize
+from cudal1_ci.sandboxed.verifier.states import (
+    NEUTRAL_OFF,
+    held_by,
+    not_held_by,
+    other_states,
+    randomize,
+)
 from cudal1_ci.sandboxed.wire.tensors import StateSlot
 
 ONES, ZEROS = torch.ones(40), torch.zeros(40)
@@ -63,3 +69,15 @@ def test_parameters_and_statistics_are_others_in_every_state():
         assert not torch.equal(first, plain)
         assert not torch.equal(first, second)
     assert bool((other[2] > 0).all())
+
+
+@pytest.mark.parametrize("cast", [torch.bfloat16, torch.float16])
+def test_numbers_that_a_cast_changes_are_cast_to_those_of_the_trials(cast):
+    drawn = torch.randn(4096, generator=generator())
+    held = held_by(drawn, cast)
+    other = not_held_by(held, cast, generator())
+    assert torch.equal(other.to(cast), held.to(cast))
+    assert (other != held).double().mean() > 0.99
+    assert not_held_by(held, None, generator()) is held
+    zeros = not_held_by(torch.zeros(2), cast, generator())
+    assert torch.equal(zeros, torch.zeros(2))

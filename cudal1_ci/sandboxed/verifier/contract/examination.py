@@ -109,12 +109,14 @@ class Party:
         if self.runner is None:
             opened = self.case.runner(self.template, self.program, self.limits)
             self.runner = self.stack.enter_context(opened)
+            if self.case.cast is not None and self.case.state_slots:
+                self.case.load_state(self.runner, self.case.timed_state(), self.limits)
         return self.runner
 
     def survey(self) -> Surveyed:
         """Return how the program may be used. Raises RunnerFailure."""
         runner = self.open()
-        sets = [self.case.trials[0][1]]
+        sets = [self.case.usual_inputs()]
         room = self.write(runner, sets)
         request = Survey(sets=room.describe(), call=self.case.call)
         return runner.ask(request, self.limits.call_s)
@@ -162,7 +164,7 @@ class Party:
         case, limits = self.case, self.limits
         runner = self.open()
         try:
-            sets = use.sets() if use.sets is not None else [case.trials[0][1]]
+            sets = use.sets() if use.sets is not None else [case.usual_inputs()]
         except (RuntimeError, TypeError, ValueError) as error:
             raise runner.failure("raised", f"such inputs cannot be made: {error}") from error
         room = self.write(runner, sets)
@@ -492,7 +494,7 @@ def near(reference: Party, use: Use) -> list[Result]:
     dtype = getattr(torch, str(use.value)) if is_cast else case.cast
 
     def sets() -> list[InputSet]:
-        made = use.sets() if use.sets is not None else [case.trials[0][1]]
+        made = use.sets() if use.sets is not None else [case.usual_inputs()]
         return [shaken(one, generator, dtype) for one in made]
 
     try:

@@ -74,7 +74,7 @@ class Line:
 def derive(case: Case, surveyed: Surveyed) -> list[Line]:
     """Return the lines of the contract of a reference."""
     made_sets = case.source.made or case.trials[0][1:]
-    base = replace(case.trials[0][1], structure=made_sets[0].structure)
+    base = replace(case.usual_inputs(), structure=made_sets[0].structure)
     found = [
         *of_outputs(),
         *of_arguments(surveyed),
