@@ -20,6 +20,7 @@ from cudal1_ci.propose.recorded.joins import (
     the_reader,
 )
 from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lift_arithmetic import has_rows
 from cudal1_ci.propose.recorded.lift_windows import is_backwards, is_cut
 from cudal1_ci.propose.recorded.lifted import (
     Refused,
@@ -30,6 +31,7 @@ from cudal1_ci.propose.recorded.loop import Loop, shown_loop
 from cudal1_ci.propose.recorded.loop_lift import lift_of
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.spans import has_rows_of
 from cudal1_ci.propose.recorded.statements import (
     append_of,
     bound_by,
@@ -58,6 +60,8 @@ class Batch:
     """Whether the function raises where the loop has no turn."""
     is_guarded: bool = False
     """Whether the loop stays for calls for which the lines are not made."""
+    tests: dict[cst.BaseSmallStatement, cst.BaseExpression] = field(default_factory=dict)
+    """What must hold for a turn to run a statement."""
     rest: list[str] = field(default_factory=list)
     """What follows the loop where it stays."""
 
@@ -71,7 +75,7 @@ class Batch:
 
     def change(self) -> Change:
         """Return the loop as batched lines; raise Refused if it is another one."""
-        body = self.loop.chosen_body
+        body = self.loop.chosen_body or self.tested_body()
         if not body:
             raise Refused("its body has a branch, a loop or a jump")
         self.writes.locals = {name for one in body for name in bound_by(one)} | roots(
@@ -113,6 +117,34 @@ class Batch:
             modules=frozenset(("torch",)),
         )
 
+    def tested_body(self) -> list[cst.BaseSmallStatement]:
+        """Return the statements of a body in which a test comes before a write; [] for another."""
+        found, node = [], self.loop.node
+        for one in node.body.body if isinstance(node, cst.For) and not node.orelse else ():
+            lines = one.body.body if isinstance(one, cst.If) and one.orelse is None else (one,)
+            line = lines[0] if len(lines) == 1 else None
+            small = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+            if len(small) != 1 or isinstance(small[0], cst.Continue | cst.Break | cst.Return):
+                return []
+            if isinstance(one, cst.If):
+                if not is_write(small[0]):
+                    return []
+                self.tests[small[0]] = one.test
+            found.append(small[0])
+        return found if self.tests else []
+
+    def write_tested(self, node: cst.Assign, target: cst.Subscript) -> None:
+        """Write the rows of the classes that have some."""
+        mask, bounds = has_rows(self.lift, self.tests[node]), self.lift.bounds
+        if mask is None or bounds is None or len(target.slice) != 1:
+            raise Refused
+        self.writes.write(target, node.value)
+        out, _, new = self.lines.pop().partition(" = ")
+        held = self.loop.held(self.loop.code(target.value), self.loop.inside)
+        rank = self.loop.call.graph.num_dims(held)
+        has = has_rows_of(mask, bounds.high, rank, self.lift.kept)
+        self.lines.append(f"{out} = torch.where({has}, {new}, {out})")
+
     def statement(self, node: cst.BaseSmallStatement) -> None:
         if isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Name):
             if not isinstance(node.operator, cst.AddAssign | cst.SubtractAssign):
@@ -127,7 +159,9 @@ class Batch:
             self.writes.add_at_positions(node.target, node.value)
         elif isinstance(node, cst.Assign) and len(node.targets) == 1:
             target = node.targets[0].target
-            if isinstance(target, cst.Subscript):
+            if isinstance(target, cst.Subscript) and node in self.tests:
+                self.write_tested(node, target)
+            elif isinstance(target, cst.Subscript):
                 root = next(iter(roots(target)), "")
                 if root in self.writes.locals or (root not in self.results):
                     self.writes.write_rows(target, node.value)

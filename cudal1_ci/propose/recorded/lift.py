@@ -152,6 +152,8 @@ class Lift:
         """Return the mask of each turn's class as a matrix; other values as they are."""
         if not found.classes or found.code or self.bounds is None:
             return found
+        if found.is_searched:
+            raise Refused
         device = f"{bracketed(found.classes)}.device"
         numbers = f"{self.arange(0, device)}[:, None]"
         return Lifted(f"{bracketed(found.classes)} == {numbers}", 1, 0, is_computed=True)

@@ -120,6 +120,8 @@ class Lifted:
     classes: str = ""
     """Code of the classes of rows, if a turn has those of its class; without other code it is the
     mask of them."""
+    is_searched: bool = False
+    """Whether a turn has the positions of its class's rows, not the mask of them."""
     picked: str = ""
     """Code of a tensor and of positions in each turn's row of it, if each element depends on the
     one at its position alone: equal positions have equal elements."""

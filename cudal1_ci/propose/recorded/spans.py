@@ -179,6 +179,16 @@ def spread_to_rows(value: Lifted, x: Lifted, high: str, keep: Callable[[str, str
     return replace(x, code=f"{whole}[{numbers_of(x, high, keep)}]", is_computed=True)
 
 
+def has_rows_of(x: Lifted, high: str, rank: int, keep: Callable[[str, str], str]) -> str:
+    """Return which classes have a row, with as many dimensions as their values."""
+    classes, more = numbers_of(x, high, keep), one_more_than(high)
+    blank = f"torch.zeros({more}, dtype=torch.bool, device={bracketed(x.classes)}.device)"
+    first = f"[:{'' if high.isalnum() else ' '}{high}]"
+    found = keep(f"{blank}.index_fill_(0, {classes}, True){first}", "has_rows")
+    nones = ", None" * (rank - 1)
+    return f"{found}[:{nones}]" if nones else found
+
+
 def any_class(x: Lifted, high: str, keep: Callable[[str, str], str]) -> str:
     """Return the mask of the rows that are of a class, as wide as rows are."""
     nones = "".join(", None" for _ in range(x.rank - 1))
