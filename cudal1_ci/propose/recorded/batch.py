@@ -21,6 +21,7 @@ from cudal1_ci.propose.recorded.joins import (
 )
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lift_arithmetic import has_rows
+from cudal1_ci.propose.recorded.lift_located import along
 from cudal1_ci.propose.recorded.lift_windows import is_backwards, is_cut
 from cudal1_ci.propose.recorded.lifted import (
     Refused,
@@ -102,6 +103,10 @@ class Batch:
             raise Refused("no sum, list or tensor is made in it")
         if self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused("what the last pass leaves is read after the loop")
+        written = {name for one in body for name in stored_names(one)}
+        for code in self.lift.early:
+            if names_in(cst.parse_expression(code)) & written:
+                raise Refused("a pass writes into what a guard would read before the loop")
         before, lines = ("\n".join(one) for one in (self.lines[:start], self.lines[start:]))
         if self.lift.needs_turn and not self.raises_without and self.lift.bounds is not None:
             self.lift.guards = [*(self.lift.guards or ()), self.lift.bounds.has_turn()]
@@ -109,7 +114,8 @@ class Batch:
             old = "\n".join([self.loop.code(self.loop.node).strip("\n"), *self.rest])
             lines, old = (textwrap.indent(one, "    ") for one in (lines, old))
             lines = f"if {' and '.join(self.lift.guards)}:\n{lines}\nelse:\n{old}"
-        lines = f"{before}\n{lines}".strip("\n")
+        early = "\n".join(f"{name} = {code}" for code, name in self.lift.early.items())
+        lines = "\n".join(one for one in (early, before, lines) if one).strip("\n")
         return Change(
             file=self.loop.name,
             new={self.loop.node: lines, **self.new},
@@ -237,6 +243,13 @@ class Batch:
         """Assign the values and the positions of a sort."""
         names = [one.value for one in target.elements]
         lifted = self.lift.lift_any(value)
+        if lifted.located and lifted.axis is None and len(names) == lifted.rank:
+            for dim, one in enumerate(names):
+                name = cst.ensure_type(one, cst.Name).value
+                self.writes.forget(name)
+                self.stored.add(name)
+                self.lift.known[name] = along(lifted, dim)
+            return
         if not lifted.pair or len(names) != 2 or not all(isinstance(n, cst.Name) for n in names):
             raise Refused
         made = self.loop.operations[value][0]

@@ -92,6 +92,8 @@ class Lift:
     """Of a loop over a range with a step."""
     guards: list[str] | None = None
     """What must hold in each call, for lines that keep the old loop for other ones."""
+    early: dict[str, str] = field(default_factory=dict)
+    """Names by the code that they are bound to before a guard is read."""
     needs_turn: bool = False
     """Whether what is written raises, or gives another thing, if there is no turn."""
     known_locals: Callable[[], Locals] = dict
@@ -354,6 +356,15 @@ class Lift:
             known[code] = self.free_name(wanted)
             self.lines.append(f"{known[code]} = {code}")
         return known[code]
+
+    def kept_early(self, code: str, wanted: str) -> str:
+        """Return a name for code that is assigned before the guards. Raises: Refused, where it
+        reads what the loop binds."""
+        if names_in(cst.parse_expression(code)) & self.changing:
+            raise Refused
+        if code not in self.early:
+            self.early[code] = self.free_name(wanted)
+        return self.early[code]
 
     def free_name(self, wanted: str) -> str:
         """Return a name that nothing else has."""

@@ -11,6 +11,7 @@ from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.lift import Lift
 from cudal1_ci.propose.recorded.lift_arithmetic import classes_of, lift_elementwise, searched_of
 from cudal1_ci.propose.recorded.lift_calls import lift_call, lift_part_reduction
+from cudal1_ci.propose.recorded.lift_located import located_of
 from cudal1_ci.propose.recorded.lift_subscripts import lift_subscript
 from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
@@ -43,6 +44,9 @@ def lift_expression(lift: Lift, node: cst.BaseExpression) -> Lifted:
     searched = searched_of(lift, node)
     if searched is not None:
         return searched
+    located = located_of(lift, node)
+    if located is not None:
+        return located
     if isinstance(node, cst.Subscript):
         return lift_subscript(lift, node)
     classes = classes_of(lift, node)
