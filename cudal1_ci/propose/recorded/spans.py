@@ -165,7 +165,8 @@ def softmax_by_class(
 ) -> Lifted:
     """Return the softmax over the rows of each class, as `by_class` takes its arguments."""
     classes = numbers_of(x, high, keep)
-    most = keep(by_class(node, operations, x, "amax", high, keep, is_cut=False).code, "most")
+    highest = by_class(node, operations, x, "amax", high, keep, is_cut=False).code
+    most = keep(f"{highest}.detach()", "most")  # a softmax is the same whatever is subtracted
     weights = keep(f"({x.code} - {most}[{classes}]).exp()", "weights")
     rows = replace(x, code=weights, is_computed=True)
     total = keep(by_class(node, operations, rows, "sum", high, keep, is_cut=False).code, "total")
