@@ -20,6 +20,8 @@ from cudal1_ci.propose.recorded.joins import (
     the_reader,
 )
 from cudal1_ci.propose.recorded.lift import Lift
+from cudal1_ci.propose.recorded.lift_arithmetic import has_rows
+from cudal1_ci.propose.recorded.lift_located import along
 from cudal1_ci.propose.recorded.lift_windows import is_backwards, is_cut
 from cudal1_ci.propose.recorded.lifted import (
     Refused,
@@ -30,6 +32,7 @@ from cudal1_ci.propose.recorded.loop import Loop, shown_loop
 from cudal1_ci.propose.recorded.loop_lift import lift_of
 from cudal1_ci.propose.recorded.rule import Change
 from cudal1_ci.propose.recorded.source import bracketed
+from cudal1_ci.propose.recorded.spans import has_rows_of
 from cudal1_ci.propose.recorded.statements import (
     append_of,
     bound_by,
@@ -58,6 +61,8 @@ class Batch:
     """Whether the function raises where the loop has no turn."""
     is_guarded: bool = False
     """Whether the loop stays for calls for which the lines are not made."""
+    tests: dict[cst.BaseSmallStatement, cst.BaseExpression] = field(default_factory=dict)
+    """What must hold for a turn to run a statement."""
     rest: list[str] = field(default_factory=list)
     """What follows the loop where it stays."""
 
@@ -71,7 +76,7 @@ class Batch:
 
     def change(self) -> Change:
         """Return the loop as batched lines; raise Refused if it is another one."""
-        body = self.loop.chosen_body
+        body = self.loop.chosen_body or self.tested_body()
         if not body:
             raise Refused("its body has a branch, a loop or a jump")
         self.writes.locals = {name for one in body for name in bound_by(one)} | roots(
@@ -98,6 +103,10 @@ class Batch:
             raise Refused("no sum, list or tensor is made in it")
         if self.loop.is_read_after(self.stored | roots(self.loop.target)):
             raise Refused("what the last pass leaves is read after the loop")
+        written = {name for one in body for name in stored_names(one)}
+        for code in self.lift.early:
+            if names_in(cst.parse_expression(code)) & written:
+                raise Refused("a pass writes into what a guard would read before the loop")
         before, lines = ("\n".join(one) for one in (self.lines[:start], self.lines[start:]))
         if self.lift.needs_turn and not self.raises_without and self.lift.bounds is not None:
             self.lift.guards = [*(self.lift.guards or ()), self.lift.bounds.has_turn()]
@@ -105,13 +114,42 @@ class Batch:
             old = "\n".join([self.loop.code(self.loop.node).strip("\n"), *self.rest])
             lines, old = (textwrap.indent(one, "    ") for one in (lines, old))
             lines = f"if {' and '.join(self.lift.guards)}:\n{lines}\nelse:\n{old}"
-        lines = f"{before}\n{lines}".strip("\n")
+        early = "\n".join(f"{name} = {code}" for code, name in self.lift.early.items())
+        lines = "\n".join(one for one in (early, before, lines) if one).strip("\n")
         return Change(
             file=self.loop.name,
             new={self.loop.node: lines, **self.new},
             found=shown_loop(self.loop),
             modules=frozenset(("torch",)),
         )
+
+    def tested_body(self) -> list[cst.BaseSmallStatement]:
+        """Return the statements of a body in which a test comes before a write; [] for another."""
+        found, node = [], self.loop.node
+        for one in node.body.body if isinstance(node, cst.For) and not node.orelse else ():
+            lines = one.body.body if isinstance(one, cst.If) and one.orelse is None else (one,)
+            line = lines[0] if len(lines) == 1 else None
+            small = line.body if isinstance(line, cst.SimpleStatementLine) else ()
+            if len(small) != 1 or isinstance(small[0], cst.Continue | cst.Break | cst.Return):
+                return []
+            if isinstance(one, cst.If):
+                if not is_write(small[0]):
+                    return []
+                self.tests[small[0]] = one.test
+            found.append(small[0])
+        return found if self.tests else []
+
+    def write_tested(self, node: cst.Assign, target: cst.Subscript) -> None:
+        """Write the rows of the classes that have some."""
+        mask, bounds = has_rows(self.lift, self.tests[node]), self.lift.bounds
+        if mask is None or bounds is None or len(target.slice) != 1:
+            raise Refused
+        self.writes.write(target, node.value)
+        out, _, new = self.lines.pop().partition(" = ")
+        held = self.loop.held(self.loop.code(target.value), self.loop.inside)
+        rank = self.loop.call.graph.num_dims(held)
+        has = has_rows_of(mask, bounds.high, rank, self.lift.kept)
+        self.lines.append(f"{out} = torch.where({has}, {new}, {out})")
 
     def statement(self, node: cst.BaseSmallStatement) -> None:
         if isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Name):
@@ -127,7 +165,9 @@ class Batch:
             self.writes.add_at_positions(node.target, node.value)
         elif isinstance(node, cst.Assign) and len(node.targets) == 1:
             target = node.targets[0].target
-            if isinstance(target, cst.Subscript):
+            if isinstance(target, cst.Subscript) and node in self.tests:
+                self.write_tested(node, target)
+            elif isinstance(target, cst.Subscript):
                 root = next(iter(roots(target)), "")
                 if root in self.writes.locals or (root not in self.results):
                     self.writes.write_rows(target, node.value)
@@ -203,6 +243,13 @@ class Batch:
         """Assign the values and the positions of a sort."""
         names = [one.value for one in target.elements]
         lifted = self.lift.lift_any(value)
+        if lifted.located and lifted.axis is None and len(names) == lifted.rank:
+            for dim, one in enumerate(names):
+                name = cst.ensure_type(one, cst.Name).value
+                self.writes.forget(name)
+                self.stored.add(name)
+                self.lift.known[name] = along(lifted, dim)
+            return
         if not lifted.pair or len(names) != 2 or not all(isinstance(n, cst.Name) for n in names):
             raise Refused
         made = self.loop.operations[value][0]

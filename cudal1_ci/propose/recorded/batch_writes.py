@@ -55,6 +55,7 @@ class Writes:
                 known.valid,
                 known.classes,
                 known.repeats,
+                known.located,
                 known.picked if views_too else "",
                 *(part.code for part in known.ragged or ()),
             ]

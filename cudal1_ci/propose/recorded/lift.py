@@ -92,6 +92,8 @@ class Lift:
     """Of a loop over a range with a step."""
     guards: list[str] | None = None
     """What must hold in each call, for lines that keep the old loop for other ones."""
+    early: dict[str, str] = field(default_factory=dict)
+    """Names by the code that they are bound to before a guard is read."""
     needs_turn: bool = False
     """Whether what is written raises, or gives another thing, if there is no turn."""
     known_locals: Callable[[], Locals] = dict
@@ -152,6 +154,8 @@ class Lift:
         """Return the mask of each turn's class as a matrix; other values as they are."""
         if not found.classes or found.code or self.bounds is None:
             return found
+        if found.is_searched:
+            raise Refused
         device = f"{bracketed(found.classes)}.device"
         numbers = f"{self.arange(0, device)}[:, None]"
         return Lifted(f"{bracketed(found.classes)} == {numbers}", 1, 0, is_computed=True)
@@ -352,6 +356,15 @@ class Lift:
             known[code] = self.free_name(wanted)
             self.lines.append(f"{known[code]} = {code}")
         return known[code]
+
+    def kept_early(self, code: str, wanted: str) -> str:
+        """Return a name for code that is assigned before the guards. Raises: Refused, where it
+        reads what the loop binds."""
+        if names_in(cst.parse_expression(code)) & self.changing:
+            raise Refused
+        if code not in self.early:
+            self.early[code] = self.free_name(wanted)
+        return self.early[code]
 
     def free_name(self, wanted: str) -> str:
         """Return a name that nothing else has."""

@@ -19,6 +19,7 @@ from cudal1_ci.propose.recorded.lifted import (
     Refused,
     aligned,
     size_of,
+    within,
 )
 from cudal1_ci.propose.recorded.source import bracketed
 from cudal1_ci.propose.recorded.spans import any_class, spread_to_rows
@@ -48,6 +49,60 @@ def classes_of(lift: Lift, node: cst.BaseExpression) -> Lifted | None:
     return None
 
 
+FLAT = {"squeeze": ("-1", "1"), "flatten": ("",), "view": ("-1",), "reshape": ("-1",)}
+"""Calls that make a row of a column of positions, with their argument."""
+
+
+def searched_of(lift: Lift, node: cst.BaseExpression) -> Lifted | None:
+    """Return what the positions of a turn's class are: `torch.where(classes == i)[0]`."""
+    call: cst.BaseExpression = node
+    is_tuple = isinstance(node, cst.Subscript) and lift.code(node).endswith(")[0]")
+    if isinstance(node, cst.Subscript) and is_tuple:
+        call = node.value
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        given = ", ".join(lift.code(one) for one in node.args)
+        call = node.func.value if given in FLAT.get(node.func.attr.value, ()) else node
+    if call is node or not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+        return None
+    name, of = call.func.attr.value, call.func.value
+    plain = [one.value for one in call.args if one.keyword is None]
+    named = [lift.code(one).replace(" ", "") for one in call.args if one.keyword is not None]
+    if lift.code(of) == "torch" and len(plain) == 1:
+        [of] = plain
+    elif plain:
+        return None
+    if name not in ("where", "nonzero") or (name == "where" and not is_tuple):
+        return None
+    if named != ["as_tuple=True"] * (is_tuple and name == "nonzero"):
+        return None
+    mask = lift.known.get(of.value) if isinstance(of, cst.Name) else classes_of(lift, of)
+    if mask is None or not mask.classes or mask.code or mask.is_searched:
+        return None
+    return replace(mask, is_searched=True)
+
+
+def has_rows(lift: Lift, test: cst.BaseExpression) -> Lifted | None:
+    """Return the class of which a test asks whether it has rows: `mask.any()`, `len(idx) > 0`."""
+    code = lift.code(test).strip("()" if test.lpar else "").replace(".item()", "")
+    for one in within(test):
+        own = lift.code(one) if isinstance(one, cst.Name | cst.Comparison) else ""
+        mask = lift.known.get(own) if isinstance(one, cst.Name) else None
+        if isinstance(one, cst.Comparison) and own:
+            mask = classes_of(lift, one) if one is not test else None
+            own = own if one.lpar else f"({own})"
+        if mask is None or not mask.classes or mask.code:
+            continue
+        bare = own.strip("()")
+        counts = [f"len({own})", f"{own}.numel()", f"{own}.size(0)", f"{own}.shape[0]"]
+        if not mask.is_searched:
+            counts = [f"{own}.sum()", f"torch.sum({bare})"]
+            if code in (f"{own}.any()", f"torch.any({bare})"):
+                return mask
+        if code in [f"{one} {sign}" for one in counts for sign in ("> 0", "!= 0", ">= 1")]:
+            return mask
+    return None
+
+
 def lift_elementwise(
     lift: Lift, node: cst.BaseExpression, operands: Sequence[cst.BaseExpression]
 ) -> Lifted:
@@ -56,7 +111,8 @@ def lift_elementwise(
     if operation.name == "matmul":
         return lift_matmul(lift, node, operands)
     is_pairwise = operation.name in ("max", "min") and operation.value(1, "other") is not None
-    if operation.name not in BINARY | UNARY and not is_pairwise:
+    is_search = operation.name == "where" and len(operands) == 1  # its results differ in size
+    if is_search or (operation.name not in BINARY | UNARY and not is_pairwise):
         raise Refused
     parts = [lift_operand(lift, one, operands) for one in operands]
     if any(one.classes for one in parts):

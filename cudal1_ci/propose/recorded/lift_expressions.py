@@ -9,8 +9,10 @@ import libcst as cst
 
 from cudal1_ci.propose.editing.terms import names_in
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lift_arithmetic import classes_of, lift_elementwise
+from cudal1_ci.propose.recorded.lift_arithmetic import classes_of, lift_elementwise, searched_of
 from cudal1_ci.propose.recorded.lift_calls import lift_call, lift_part_reduction
+from cudal1_ci.propose.recorded.lift_counts import counts_of
+from cudal1_ci.propose.recorded.lift_located import located_of
 from cudal1_ci.propose.recorded.lift_subscripts import lift_subscript
 from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
@@ -40,6 +42,15 @@ def lift_expression(lift: Lift, node: cst.BaseExpression) -> Lifted:
             line = lift.line(node)
             raise Refused(f"line {line} carries `{node.value}` from one pass to the next")
         return found
+    searched = searched_of(lift, node)
+    if searched is not None:
+        return searched
+    located = located_of(lift, node)
+    if located is not None:
+        return located
+    counts = counts_of(lift, node) if isinstance(node, cst.Call) else None
+    if counts is not None:
+        return counts
     if isinstance(node, cst.Subscript):
         return lift_subscript(lift, node)
     classes = classes_of(lift, node)

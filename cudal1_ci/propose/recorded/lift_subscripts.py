@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from cudal1_ci.propose.recorded.lift import Lift
-from cudal1_ci.propose.recorded.lift_arithmetic import classes_of
+from cudal1_ci.propose.recorded.lift_arithmetic import classes_of, searched_of
 from cudal1_ci.propose.recorded.lift_windows import is_backwards, lift_sliding
 from cudal1_ci.propose.recorded.lifted import (
     INDEX_DTYPES,
@@ -38,7 +38,8 @@ def lift_subscript(lift: Lift, node: cst.Subscript) -> Lifted:
         return lift_span(lift, row_of(lift, base, parts[0]), parts[1], lift.rank(node))
     only = parts[0].value if len(parts) == 1 and isinstance(parts[0], cst.Index) else None
     mask = lift.known.get(only.value) if isinstance(only, cst.Name) else None
-    mask = mask or (classes_of(lift, only) if only is not None else None)
+    if mask is None and only is not None:
+        mask = classes_of(lift, only) or searched_of(lift, only)
     if mask is not None and mask.classes and not mask.code:
         return Lifted(lift.code(base), lift.rank(node), 0, classes=mask.classes)
     turning = [i for i, one in enumerate(parts) if lift.varies(one)]

@@ -120,6 +120,12 @@ class Lifted:
     classes: str = ""
     """Code of the classes of rows, if a turn has those of its class; without other code it is the
     mask of them."""
+    located: str = ""
+    """Code of the masks, if a turn has the positions in its own, which has that many dimensions."""
+    axis: int | None = None
+    """The dimension of those positions; -1 for a matrix of all, None for a tuple."""
+    is_searched: bool = False
+    """Whether a turn has the positions of its class's rows, not the mask of them."""
     picked: str = ""
     """Code of a tensor and of positions in each turn's row of it, if each element depends on the
     one at its position alone: equal positions have equal elements."""
@@ -136,6 +142,7 @@ class Lifted:
     def is_tensor(self) -> bool:
         """Return whether it is one tensor of one size in all turns."""
         is_part = self.ragged is not None or self.valid or self.classes or self.repeats
+        is_part = is_part or self.located
         return not (self.pair or is_part or self.is_host or self.is_distribution)
 
     def first(self) -> Lifted:

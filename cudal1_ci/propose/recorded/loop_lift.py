@@ -121,7 +121,7 @@ def draw(loop: Loop, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
         is_list, over = True, read
     if is_name(over):
         held = graph.of(loop.held(loop.code(over), around(loop)))
-    elif is_flat_view(loop, over) and lift.lines is not None:
+    elif (is_flat_view(loop, over) or is_unique(loop, over)) and lift.lines is not None:
         held = graph.of(loop.operations[over][0].output)
     else:
         return False
@@ -135,7 +135,7 @@ def draw(loop: Loop, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
         return False  # a function of the checkout may be all that reads the name
     code = named(loop, lift, over)
     code = f"{code}[:{' ' * (not lift.turns.isidentifier())}{lift.turns}]" if lift.turns else code
-    classes = labels_of(loop, code)
+    classes = labels_of(loop, code, over)
     if classes is not None:
         lift.bounds = Bounds("", 0, f"len({code})", frozenset(loop.sizes))
         lift.class_names[target] = classes, code
@@ -144,11 +144,14 @@ def draw(loop: Loop, lift: Lift, target: str, over: cst.BaseExpression) -> bool:
     return True
 
 
-def labels_of(loop: Loop, name: str) -> str | None:
-    """Return the labels whose classes a local lists in order: `torch.unique(labels)`."""
+def labels_of(loop: Loop, name: str, over: cst.BaseExpression) -> str | None:
+    """Return the labels whose classes a local lists in order: `torch.unique(labels)`. The loop is
+    over the local, or over the call itself."""
     bindings = loop.bindings
     (line, assign), *more = bindings.get(name, [(0, None)])
     call = None if assign is None or more else assign.value
+    if isinstance(over, cst.Call):
+        line, call = loop.lines()[0], over
     made = loop.operations.get(call, []) if call is not None else []
     if not isinstance(call, cst.Call) or {one.name for one in made} != {"unique"}:
         return None
@@ -161,6 +164,12 @@ def labels_of(loop: Loop, name: str) -> str | None:
     is_same = all(is_unwritten(loop.call, one, span) for one in (made[0].value(0), made[0].output))
     is_same = is_same and not has_hidden_writes(loop.call, made[0])
     return labels if is_bound and is_same else None
+
+
+def is_unique(loop: Loop, node: cst.BaseExpression) -> bool:
+    """Return whether an expression lists the classes of labels."""
+    made = loop.operations.get(node, [])
+    return isinstance(node, cst.Call) and {one.name for one in made} == {"unique"}
 
 
 def named(loop: Loop, lift: Lift, node: cst.BaseExpression) -> str:

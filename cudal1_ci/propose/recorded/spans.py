@@ -165,7 +165,8 @@ def softmax_by_class(
 ) -> Lifted:
     """Return the softmax over the rows of each class, as `by_class` takes its arguments."""
     classes = numbers_of(x, high, keep)
-    most = keep(by_class(node, operations, x, "amax", high, keep, is_cut=False).code, "most")
+    highest = by_class(node, operations, x, "amax", high, keep, is_cut=False).code
+    most = keep(f"{highest}.detach()", "most")  # a softmax is the same whatever is subtracted
     weights = keep(f"({x.code} - {most}[{classes}]).exp()", "weights")
     rows = replace(x, code=weights, is_computed=True)
     total = keep(by_class(node, operations, rows, "sum", high, keep, is_cut=False).code, "total")
@@ -177,6 +178,16 @@ def spread_to_rows(value: Lifted, x: Lifted, high: str, keep: Callable[[str, str
     each = bracketed(keep(value.code, "each"))
     whole = keep(f"torch.cat([{each}, {each}.new_ones(1, *{each}.shape[1:])])", "each")
     return replace(x, code=f"{whole}[{numbers_of(x, high, keep)}]", is_computed=True)
+
+
+def has_rows_of(x: Lifted, high: str, rank: int, keep: Callable[[str, str], str]) -> str:
+    """Return which classes have a row, with as many dimensions as their values."""
+    classes, more = numbers_of(x, high, keep), one_more_than(high)
+    blank = f"torch.zeros({more}, dtype=torch.bool, device={bracketed(x.classes)}.device)"
+    first = f"[:{'' if high.isalnum() else ' '}{high}]"
+    found = keep(f"{blank}.index_fill_(0, {classes}, True){first}", "has_rows")
+    nones = ", None" * (rank - 1)
+    return f"{found}[:{nones}]" if nones else found
 
 
 def any_class(x: Lifted, high: str, keep: Callable[[str, str], str]) -> str:

@@ -213,6 +213,57 @@ for c in range(int(labels.max()) + 4):
 return torch.stack(out)
 """,
     "of numbers": "return torch.stack([flat[:, 0][labels == c].sum() for c in range(4)])",
+    "positions by where": """
+out = []
+for c in range(5):
+    idx = torch.where(labels == c)[0]
+    out.append(flat[idx].sum(0))
+return torch.stack(out)
+""",
+    "positions by nonzero": """
+out = torch.zeros(5, 4, dtype=x.dtype)
+for c in range(5):
+    mask = labels == c
+    rows = flat[(labels == c).nonzero(as_tuple=True)[0]]
+    out[c] = flat[mask.nonzero().squeeze(1)].sum(0) + rows.mean(0)
+return out
+""",
+    "each class that is there": """
+out = []
+for c in torch.unique(labels):
+    out.append(flat[labels == c].mean(0))
+return torch.stack(out)
+""",
+    "means of classes with rows": """
+out = torch.full((6, 4), 7.0, dtype=x.dtype)
+for c in range(6):
+    mask = labels == c
+    if mask.sum() > 0:
+        out[c] = flat[mask].mean(dim=0)
+return out
+""",
+    "sums of numbers of classes with rows": """
+out = x.new_ones(6)
+for c in range(6):
+    idx = (labels == c).nonzero(as_tuple=True)[0]
+    if len(idx) > 0:
+        out[c] = flat[:, 1][idx].sum()
+return out
+""",
+}
+IF_ANY = {
+    "a mask": ("mask = labels == c", "mask.any()", "mask"),
+    "a count": ("n = c", "(labels == c).sum().item() > 0", "labels == c"),
+    "a function": ("mask = c == labels", "torch.any(mask)", "mask"),
+    "positions": ("idx = torch.nonzero(labels == c, as_tuple=True)[0]", "idx.numel() != 0", "idx"),
+}
+IF_OTHER = {
+    "of the length of a mask": ("mask = labels == c", "len(mask) > 0", "mask"),
+    "of two rows": ("mask = labels == c", "mask.sum() > 1", "mask"),
+    "of none": ("mask = labels == c", "mask.sum() == 0", "mask[:1]"),
+    "of all": ("mask = labels == c", "mask.all()", "mask"),
+    "of others": ("mask = labels == c + 1", "mask.any()", "mask"),
+    "of both": ("mask = labels == c", "mask.any() and c > 2", "mask"),
 }
 OF_ALL = {
     "largest": "return torch.stack([flat[labels == c].amax(0) for c in range(n)])",
@@ -272,6 +323,9 @@ CLASSES_LEFT = {
     "products": "out.append(flat[labels == c].prod(0))",
     "a product": "out.append((flat * (labels == c)[:, None]).sum(0))",
     "columns": "out.append(flat[:, labels[:4] == c].sum(1))",
+    "a number of positions": "out.append(torch.where(labels == c)[0].size(0) + flat[0])",
+    "positions that are read": "i = torch.where(labels == c)[0]\n"
+    "    out.append(i.sum() + flat[i].sum(0))",
     "several classes": "out.append(flat[labels == c].sum())",
 }
 
@@ -293,6 +347,36 @@ def test_rows_are_added_by_their_class(tmp_path: Path, name: str) -> None:
                 outputs(text.replace(old, other), tmp_path / "again.py", seed),
                 equal_nan=True,
             )
+
+
+@pytest.mark.parametrize("made", ["mean(0)", "sum(0)", "amax(0)", "min(0)[0]"])
+@pytest.mark.parametrize("name", IF_ANY)
+def test_classes_without_rows_are_left_as_they_are(tmp_path: Path, name: str, made: str) -> None:
+    line, test, rows = IF_ANY[name]
+    body = f"out = torch.full((9, 4), 3.0)\nfor c in range(9):\n    {line}\n    if {test}:\n"
+    text = text_of_classes(f"{body}        out[c] = flat[{rows}].{made}\nreturn out")
+    new = proposed(tmp_path, text, loops.RULES, "train")["batched_loop"]
+    assert "for " not in new
+    made_of = []
+    for one in (new, text):
+        module = loaded(one, tmp_path / "module.py")
+        torch.manual_seed(1)
+        x, lengths = module.get_inputs()
+        lengths[lengths == 4] = 5
+        found = (getattr(module, "ModelNew", None) or module.Model)()(x.requires_grad_(), lengths)
+        (found * torch.arange(found.numel()).view_as(found)).sum().backward()
+        made_of.append((found.detach(), x.grad))
+        assert (found[4] == 3).all()
+    torch.testing.assert_close(*made_of, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", IF_OTHER)
+def test_other_tests_of_classes_are_left_alone(tmp_path: Path, name: str) -> None:
+    line, test, rows = IF_OTHER[name]
+    body = f"out = torch.full((9, 4), 3.0)\nfor c in range(9):\n    {line}\n    if {test}:\n"
+    rows = "labels == c" if "[" in rows else rows
+    text = text_of_classes(f"{body}        out[c] = flat[{rows}].mean(0)\nreturn out")
+    assert "batched_loop" not in proposed(tmp_path, text, loops.RULES)
 
 
 @pytest.mark.parametrize("name", OF_ROWS)
