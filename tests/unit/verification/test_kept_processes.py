@@ -237,6 +237,7 @@ def a_case(name: str, num_bytes: int):
         findings=[],
         trials=[],
         oracle=[],
+        lost={},
         tolerances=[],
         init_tensors=[],
         state=[Tensor(num_bytes)],
