@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -23,9 +24,10 @@ def test_a_worker_imports_nothing_from_the_working_folder(tmp_path):
     (folder / "start.py").write_text(START)
     (here / "importlib.py").write_text("raise SystemExit('imported from the working folder')")
     words = ["verifier", "3", "1", "cpu"]
-    started = ["-c", BOOTSTRAP, str(folder)]
+    started = [sys.executable, "-c", BOOTSTRAP, str(folder), *words]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, *started, *words], cwd=here, capture_output=True, text=True, timeout=60
+        started, cwd=here, env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
     path, arguments = json.loads(done.stdout)
