@@ -8,8 +8,8 @@ Each REPORT is a repository with its commit and the JSON of its scan; `--commit`
 project, `--budget` the scan's. Other repositories in the output file stay. Every scan was alone on
 its GPU.
 
-`--later NOTE` keeps what a scan measured of candidates, next to what is known of the repository.
-NOTE says which scan and targets, and what else used the GPU.
+`--later NOTE` keeps what a later scan of some targets measured of candidates, next to what is known
+of the repository. NOTE says which targets, and what else used the GPU.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def repository_of(
         "software": report["device"]["software"],
         "totals": report["totals"],
         "roots": roots,
+        "measured": measured(report),
         "failed": list(failed(report)),
     }
 
@@ -76,8 +77,14 @@ def failed(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def later(report: dict[str, Any], made_with: str, note: str) -> dict[str, Any]:
-    """Return what a scan measured of candidates."""
-    measured = [
+    """Return what a later scan of some targets measured of candidates."""
+    date = report["generated_at"][:10]
+    return {"made_with": made_with, "date": date, "note": note, "measured": measured(report)}
+
+
+def measured(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a scan measured of candidates, one row a workload."""
+    return [
         {
             "path": entry["target"]["path"],
             "target": entry["target"]["qualname"],
@@ -90,8 +97,6 @@ def later(report: dict[str, Any], made_with: str, note: str) -> dict[str, Any]:
         for place, one in enumerate(entry["evaluations"])
         for found in one["measurements"]
     ]
-    date = report["generated_at"][:10]
-    return {"made_with": made_with, "date": date, "note": note, "measured": measured}
 
 
 def device_time(root: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if draw is not None and not hasattr(session.config, "workerinput"):
         terminal = session.config.pluginmanager.get_plugin("terminalreporter")
         terminal.write_line(
-            f"attacks: one of each family and an eighth of others: --attacks={draw}"
+            f"attacks: one of each family and a quarter of others: --attacks={draw}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which tests of a family are run where not all of them are: one, and an eighth of the rest.
+"""Which tests of a family are run where not all of them are: one, and a quarter of the rest.
 
 Drawn by the commit's hash, so that a commit has the same ones wherever it is tested and a hundred
 commits have them all. A test is of a family by its mark, `family(name)`.
@@ -31,9 +31,9 @@ def commit() -> str:
 
 
 def drawn(names: Iterable[str], draw: str) -> frozenset[str]:
-    """Return one of a family's names and an eighth of the others, rounded up."""
+    """Return one of a family's names and a quarter of the others, rounded up."""
     by_hash = sorted(names, key=lambda name: hashlib.sha256(f"{draw} {name}".encode()).digest())
-    return frozenset(by_hash[: 1 + -(-(len(by_hash) - 1) // 8)])
+    return frozenset(by_hash[: 1 + -(-(len(by_hash) - 1) // 4)])
 
 
 def left_out(items: Sequence[pytest.Item], draw: str) -> list[pytest.Item]:

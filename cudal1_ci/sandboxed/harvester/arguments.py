@@ -54,6 +54,7 @@ NUMBERS: dict[str, Any] = {
     **dict.fromkeys(("num_quantizers", "num_experts", "n_experts", "num_codebooks"), 4),
     **dict.fromkeys(("activation_fn", "activation", "hidden_act", "act"), "gelu"),
     "levels": (8, 5, 5, 5),
+    "attention_resolutions": (2, 4),
 }
 ALIKE: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r".*vocab.*"), 256),
@@ -129,8 +130,6 @@ def options_for(parameter: inspect.Parameter, cls: Any) -> Iterator[Any]:
         yield from configurations(cls, parameter.annotation)
     elif name in PARTS or "Module" in kind or kind.startswith("Callable"):
         yield from parts_for(name, parameter.annotation, cls)
-    elif name == "attention_resolutions":  # of the UNets that diffusion models share
-        yield (2, 4)
     elif kind == "bool" or name.startswith(("use_", "is_", "with_", "has_")):
         yield False
     elif kind == "float":

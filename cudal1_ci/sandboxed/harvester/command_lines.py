@@ -1,64 +1,46 @@
-"""Find the command lines of scripts: a module that takes `args` gets their defaults."""
+"""Read the command lines of scripts: modules that take `args` are made of their defaults."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import contextlib
 import functools
-import inspect
-import itertools
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .arguments import CONFIGS, NUMBERS
-from .configured import Recipe, shallower
+from .arguments import NUMBERS
 from .reading import text_of
 
 MOST_FILES = 500
+"""Files in which command lines are looked for."""
 TYPES = {"int": int, "float": float, "str": str}
 FLAGS = {"store_true": False, "store_false": True}
 """Defaults of options without a value."""
 
 
-def command_lines(cls: Any, root: Path) -> Iterator[Recipe]:
-    """Yield ways to make an object of a class that takes what a script reads from its command
-    line: those first that have most of what the class reads."""
-    needed = [
-        one.name
-        for one in list(inspect.signature(cls.__init__).parameters.values())[1:]
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
-    if len(needed) != 1 or needed[0] not in CONFIGS:
-        return
-    with contextlib.suppress(OSError, TypeError):
-        read = set(re.findall(rf"\b{needed[0]}\.(\w+)", inspect.getsource(cls)))
-        found = [(len(read & values.keys()), file, values) for file, values in defaults_in(root)]
-        for count, file, values in sorted(found, key=lambda one: -one[0]):
-            if not count:
-                return
-            notes: list[str] = []
-            less = shallower(values, notes)
-            source = f"{file}: defaults of its command line"
-            ways = [(f"{source} (smaller: {', '.join(notes)})", less)] if notes else []
-            for place, some in (*ways, (source, values)):
-                yield Recipe(place, functools.partial(cls, argparse.Namespace(**some)), some)
+@functools.cache
+def command_lines(root: Path) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """Return the files with a command line, and its defaults by names of attributes."""
+    files = [one.relative_to(root) for one in sorted(root.rglob("*.py"))]
+    own = [one for one in files if not any(map(is_foreign, one.parts))]
+    found = {one.as_posix(): defaults_of(text_of(root / one)) for one in own[:MOST_FILES]}
+    return tuple((path, values) for path, values in found.items() if values)
 
 
-def defaults_in(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the defaults of each file's command line, by names of attributes."""
-    for file in itertools.islice(sorted(root.rglob("*.py")), MOST_FILES):
-        text = text_of(file)
-        if "add_argument(" not in text:
-            continue
-        with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-            calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
-            options = [option_of(one) for one in calls if is_option(one)]
-            values = {name: value for name, value in options if name.isidentifier()}
-            if values:
-                yield file.relative_to(root).as_posix(), values
+def is_foreign(folder: str) -> bool:
+    """Return whether a folder holds an environment, or what tools keep."""
+    return folder.startswith(".") or folder == "site-packages"
+
+
+def defaults_of(text: str) -> dict[str, Any]:
+    """Return the defaults of a script's command line, without running it."""
+    if "add_argument(" not in text:
+        return {}
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
+        options = [option_of(one) for one in calls if is_option(one)]
+        return {name: value for name, value in options if name.isidentifier()}
+    return {}
 
 
 def is_option(call: ast.Call) -> bool:

@@ -4,7 +4,8 @@ A mapping of a YAML or JSON file holds arguments of a class that it names: by `_
 `target` with `params`, by a name, or by its own key. So does one whose keys are all arguments of
 the constructor, or has all that the constructor reads of its only argument, a configuration. Files
 that its `defaults` name are read too (composed.py). Values that only a command line gives are left
-out. Dictionaries of the class's own module are read like a file.
+out. Dictionaries of the class's own module are read like a file, and so are the defaults of a
+script's command line (command_lines.py) for a class that takes such an object.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .arguments import CONFIGS, MAX_DEPTH, constructions
+from .command_lines import command_lines
 from .composed import composed
 from .reading import text_of
 from .smaller import DEPTHS
@@ -157,7 +159,8 @@ def configured(cls: Any, root: Path, paths: Sequence[str], own_path: str) -> Ite
 def documents(
     constructor: Constructor, root: Path, paths: Sequence[str], own_path: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield files that may hold arguments of a class, and the dictionaries of its module."""
+    """Yield files that may hold arguments of a class, the command lines of scripts for a class that
+    takes these as one object, and the dictionaries of its module."""
     cls, needed = constructor.cls, constructor.needed
     for path in paths:
         text = text_of(root / path)
@@ -165,6 +168,8 @@ def documents(
         names = has_needed or cls.__name__.lower() in plain(text)
         if names or DEFAULTS.search(text):  # reading YAML takes long
             yield path, composed(root / path, root)
+    if constructor.settings:
+        yield from command_lines(root)
     own = vars(sys.modules[cls.__module__])
     tables = {name: value for name, value in own.items() if isinstance(value, dict)}
     yield own_path, {name: value for name, value in tables.items() if not name.startswith("__")}
@@ -186,7 +191,7 @@ def arguments_in(
     """Return whether a mapping names a class, and the arguments of its constructor; none where it
     is another one's."""
     cls, names, needed, takes_more, *_ = constructor
-    paths = [one for one in map(mapping.get, PATHS) if isinstance(one, str)]
+    paths = [one for one in map(mapping.get, PATHS) if isinstance(one, str) and "." in one]
     is_path = any(is_path_of(one, cls) for one in paths)
     is_name = not paths and any(same_name(one, cls) for one in (key, *map(mapping.get, NAMES)))
     if is_path or is_name:

@@ -24,7 +24,6 @@ from typing import Any
 
 from ..wire.harvest import CellRan, OpenHarvest, Outcome, RunScript
 from .arguments import MAX_COMBINATIONS, CannotError, constructions, made
-from .command_lines import command_lines
 from .configured import Recipe, configured
 from .factories import factories
 from .stand_ins import imported
@@ -120,7 +119,6 @@ def shown(cls: Any, opened: OpenHarvest, path: str) -> Iterator[Recipe]:
     """Yield ways to make an object of a class that the checkout shows."""
     yield from configured(cls, Path(opened.root), opened.configurations, path)
     yield from factories(cls, Path(opened.root), path)
-    yield from command_lines(cls, Path(opened.root))
 
 
 def guessed(cls: Any, *_: Any) -> Iterator[Recipe]:

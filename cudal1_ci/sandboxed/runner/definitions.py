@@ -9,7 +9,9 @@ are imported as they are.
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -33,30 +35,44 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 def definitions_of(text: str) -> str | None:
     """Return a file's text without what trains; None where it does not train at its top level, or
     where a line holds both."""
-    if TRAINS.search(text) is None:
+    left_out = work_of(text)
+    if not left_out:
         return None
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    trainers = trainers_in(tree)
-    if not any(trains(one, trainers) for one in tree.body):
-        return None
-    unknown: set[str] = set()
-    left_out = [one for one in tree.body if not is_kept(one, unknown)]
     empty = {line for one in left_out for line in lines_of(one)}
-    if any(not empty.isdisjoint(lines_of(one)) for one in tree.body if one not in left_out):
-        return None
     lines = text.splitlines(keepends=True)
     return "".join("\n" if number in empty else line for number, line in enumerate(lines, start=1))
 
 
-def definitions_in(file: Path) -> str | None:
-    """Return the same for a file; None where it cannot be read."""
+def added_work(before: str, after: str) -> str | None:
+    """Return the first statement that is left out of one text and not of the one before. A patch
+    may add none: it would run where the patch is merged, and has not run where it was verified."""
+    known = Counter(map(ast.unparse, work_of(before)))
+    return next(iter(Counter(map(ast.unparse, work_of(after))) - known), None)
+
+
+def text_in(file: Path) -> str:
+    """Return a file's text; nothing where it cannot be read."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return file.read_text(encoding="utf-8-sig")
+    return ""
+
+
+def work_of(text: str) -> list[ast.stmt]:
+    """Return the statements that are left out of a file."""
+    if TRAINS.search(text) is None:
+        return []
     try:
-        return definitions_of(file.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError):
-        return None
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    trainers = trainers_in(tree)
+    if not any(trains(one, trainers) for one in tree.body):
+        return []
+    unknown: set[str] = set()
+    found = [one for one in tree.body if not is_kept(one, unknown)]
+    lines = {line for one in found for line in lines_of(one)}
+    is_shared = any(not lines.isdisjoint(lines_of(one)) for one in tree.body if one not in found)
+    return [] if is_shared else found
 
 
 def lines_of(one: ast.stmt) -> range:

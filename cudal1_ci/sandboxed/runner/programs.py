@@ -25,7 +25,7 @@ from typing import Any
 
 from ..wire.arguments import Made
 from ..wire.programs import Program, TextProgram, TreeProgram
-from .definitions import definitions_in, definitions_of
+from .definitions import added_work, definitions_of, text_in
 
 STANDARD = (
     importlib.machinery.BuiltinImporter,
@@ -87,7 +87,7 @@ class OverlayFinder(importlib.abc.MetaPathFinder):
         if text is not None:
             return definitions_of(text) or text
         is_own = path.startswith(self.root) and "site-packages" not in path
-        return definitions_in(Path(path)) if is_own and path.endswith(".py") else None
+        return definitions_of(text_in(Path(path))) if is_own and path.endswith(".py") else None
 
     def new_file(self, fullname: str, path: Sequence[str] | None) -> str | None:
         """Return the path of a module that the overlay adds to the checkout."""
@@ -133,6 +133,24 @@ def load_tree(program: TreeProgram) -> Any:
     for part in qualname.split("."):
         found = getattr(found, part)
     return found
+
+
+def refuse_added_work(program: TreeProgram) -> None:
+    """Refuse a patch of a file that is imported without its training, or would be with the patch,
+    if more is left out of it than before.
+
+    Raises:
+        ImportError: It is such a patch.
+    """
+    for file in program.overlay:
+        before = text_in(Path(program.root) / file.path) if file.path.endswith(".py") else None
+        work = None if before is None else added_work(before, file.text)
+        if work is not None:
+            first = work.partition("\n")[0][:100]
+            raise ImportError(
+                f"{file.path}: a patch may not add work to a file that trains where it is "
+                f"imported: `{first}`"
+            )
 
 
 def enter_tree(program: TreeProgram) -> None:

@@ -216,9 +216,10 @@ class Subject:
 
     def settled(self, program: Program) -> Program:
         """Return a program at the place where it runs: in its checkout, or in a copy with its
-        changed files."""
+        changed files. Raises ImportError for a patch with work that an import leaves out."""
         if isinstance(program, TextProgram):
             return program
+        programs.refuse_added_work(program)
         self.root = program.root
         if needs_copy(program):
             program = copied(program, Path(os.environ["XDG_CACHE_HOME"]))

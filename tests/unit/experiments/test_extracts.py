@@ -236,7 +236,7 @@ def test_the_page_on_repositories_states_what_root_models_gained(experiment_modu
     (vit,) = (one for one in raw["repositories"] if "vit" in one["repository"])
     assert vit["totals"]["num_judged"] == 8 and "eight models were measured" in page
     assert vit["totals"]["num_proposals"] == 7 and "and seven are proposed" in page
-    confirmed = [one for one in vit["later"]["measured"] if one["phase"] == "confirmed"]
+    confirmed = [one for one in vit["measured"] if one["phase"] == "confirmed"]
     assert all(one["is_proposed"] and "graph" in one["proposer"] for one in confirmed)
     assert len({one["path"] for one in confirmed}) == 7
     trained, inferred = (

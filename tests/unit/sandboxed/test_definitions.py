@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudal1_ci.sandboxed.runner.definitions import definitions_in, definitions_of
+from cudal1_ci.sandboxed.runner.definitions import added_work, definitions_of, text_in
 from cudal1_ci.sandboxed.runner.programs import OverlayFinder
 
 SCRIPT = '''\
@@ -111,5 +111,13 @@ def test_files_of_the_checkout_and_their_patches_are_imported_so(tmp_path):
     assert imported("train", "other") is None
 
 
-def test_a_file_that_is_not_there_has_no_definitions(tmp_path):
-    assert definitions_in(tmp_path / "absent.py") is None
+def test_work_that_a_patch_adds_is_named():
+    assert added_work(SCRIPT, SCRIPT) is None
+    assert added_work(SCRIPT, SCRIPT.replace("class Late", "class Last")) is None
+    assert added_work(SCRIPT, f"{SCRIPT}\nrun( )\nrun()\n") == "run()"
+    assert added_work(f"{SCRIPT}\nrun()\n", f"{SCRIPT}\nrun()\nrun()\n") == "run()", "once more"
+    assert added_work("import torch\n", "import torch\nrun()\n") is None, "an import runs it"
+
+
+def test_a_file_that_is_not_there_has_no_text(tmp_path):
+    assert text_in(tmp_path / "absent.py") == ""

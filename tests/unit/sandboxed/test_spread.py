@@ -49,6 +49,18 @@ def case_with(truth, monkeypatch, found, wide=None):
     return case, asked
 
 
+def case_of_jumps(truth, monkeypatch, number, by, autocast=None):
+    """A case without an oracle, in which rounding moves the first elements so far."""
+    jumps = torch.zeros(SIZE)
+    jumps[:number] = by
+    case, _ = case_with(truth, monkeypatch, jumps)
+    case.autocast = autocast
+    case.oracle, case.tolerances = [None] * len(NAMES), []
+    settle_tolerances(case)
+    learn_missing(case, None, None)
+    return case
+
+
 def verdict(case, got):
     """What becomes of outputs, where the spread is learned as it is needed."""
     return verdict_of(case, [[got] for _ in case.trials])
@@ -259,12 +271,7 @@ def test_few_calls_are_made_where_there_is_no_oracle(truth, monkeypatch):
 def test_as_many_elements_may_be_off_on_inputs_of_ours_as_jump(
     truth, monkeypatch, num_off, by, status
 ):
-    jumps = torch.zeros(SIZE)
-    jumps[:100] = 0.5
-    case, _ = case_with(truth, monkeypatch, jumps)
-    case.oracle, case.tolerances = [None] * len(NAMES), []
-    settle_tolerances(case)
-    learn_missing(case, None, None)
+    case = case_of_jumps(truth, monkeypatch, 100, 0.5)
     off = truth.clone()
     off[-num_off:] += by
     numbers = [number for number in range(len(NAMES)) if not is_stated(case, number)]
@@ -277,12 +284,7 @@ def test_as_many_elements_may_be_off_on_inputs_of_ours_as_jump(
 
 
 def test_on_stated_inputs_no_element_may_jump_where_many_do(truth, monkeypatch):
-    jumps = torch.zeros(SIZE)
-    jumps[:100] = 0.5
-    case, _ = case_with(truth, monkeypatch, jumps)
-    case.oracle, case.tolerances = [None] * len(NAMES), []
-    settle_tolerances(case)
-    learn_missing(case, None, None)
+    case = case_of_jumps(truth, monkeypatch, 100, 0.5)
     off = truth.clone()
     off[0] += 0.5
     outputs = [[off if is_stated(case, n) else truth.clone()] for n in range(len(NAMES))]
@@ -322,12 +324,6 @@ def test_where_many_elements_jump_under_autocast_its_dtype_is_the_guess(
     truth, monkeypatch, autocast, share, by, status
 ):
     """A gradient in float32 behind products in bfloat16, of which float64 knows nothing."""
-    jumps = torch.zeros(SIZE)
-    jumps[: int(share * SIZE)] = 5.0
-    case, _ = case_with(truth, monkeypatch, jumps)
-    case.autocast = autocast
-    case.oracle, case.tolerances = [None] * len(NAMES), []
-    settle_tolerances(case)
-    learn_missing(case, None, None)
+    case = case_of_jumps(truth, monkeypatch, int(share * SIZE), 5.0, autocast)
     case.jumps.clear()
     assert verdict(case, truth + by) == status

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[3]
 NAMES = [f"attack {number}" for number in range(20)]
 
 
-@pytest.mark.parametrize(("num_members", "expected"), [(1, 1), (2, 2), (9, 2), (10, 3), (20, 4)])
-def test_one_of_a_family_and_an_eighth_of_the_rest_are_drawn(num_members, expected):
+@pytest.mark.parametrize(("num_members", "expected"), [(1, 1), (2, 2), (5, 2), (6, 3), (20, 6)])
+def test_one_of_a_family_and_a_quarter_of_the_rest_are_drawn(num_members, expected):
     found = drawn(NAMES[:num_members], "4fd19e9")
     assert len(found) == expected
     assert found <= set(NAMES[:num_members])
@@ -28,8 +28,8 @@ def test_a_commit_draws_the_same_ones_in_any_order_and_others_draw_others():
     assert len({drawn(NAMES, str(number)) for number in range(20)}) > 10
 
 
-def test_a_hundred_commits_draw_all():
-    assert set().union(*(drawn(NAMES, str(number)) for number in range(100))) == set(NAMES)
+def test_some_tens_of_commits_draw_all():
+    assert set().union(*(drawn(NAMES, str(number)) for number in range(40))) == set(NAMES)
 
 
 def test_a_draw_is_the_commit_or_what_is_named():
